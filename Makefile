@@ -129,7 +129,7 @@ typescript:
 	@$(call install,npm) || \
 		{ echo "npm is missing, and the worker in TypeScript can't be compiled: apt-get install npm"; exit 1; }
 	@$(MAKE) --no-print-directory $(TS)/dist/worker.js $(SDKTS)/dist/src/index.js $(SDKTS)/runtime/node_modules/.package-lock.json \
-		$(AISDK)/node_modules/.package-lock.json
+		$(AISDK)/node_modules/.types $(OPENAIAGENTS)/node_modules/.types
 
 $(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.json
 	cd $(TS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
@@ -148,10 +148,26 @@ $(SDKTS)/dist/src/index.js: $(SDKTS)/node_modules/.package-lock.json $(SDKTS)/ts
 $(SDKTS)/runtime/node_modules/.package-lock.json: $(SDKTS)/runtime/package.json $(SDKTS)/runtime/package-lock.json
 	cd $(SDKTS)/runtime && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
 
+# Checks the types of an example, when it or the SDK has changed: reading the types of its packages takes long.
+TYPES := ../../$(SDKTS)/node_modules/.bin/tsc --noEmit --strict --skipLibCheck --allowImportingTsExtensions \
+	--module nodenext --target es2023 --lib es2023,dom,dom.asynciterable --types node \
+	--typeRoots ../../$(SDKTS)/node_modules/@types agent.ts
+
 # The example with the AI SDK is executed as it is written: Node.js 22 leaves the types out.
 AISDK := examples/ai-sdk
 $(AISDK)/node_modules/.package-lock.json: $(AISDK)/package.json $(AISDK)/package-lock.json
 	cd $(AISDK) && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=5 && touch node_modules/.package-lock.json
+
+$(AISDK)/node_modules/.types: $(AISDK)/node_modules/.package-lock.json $(SDKTS)/dist/src/index.js $(wildcard $(AISDK)/*.ts)
+	cd $(AISDK) && $(TYPES) && touch node_modules/.types
+
+# The example with the OpenAI Agents SDK is executed in the same way.
+OPENAIAGENTS := examples/openai-agents
+$(OPENAIAGENTS)/node_modules/.package-lock.json: $(OPENAIAGENTS)/package.json $(OPENAIAGENTS)/package-lock.json
+	cd $(OPENAIAGENTS) && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=5 && touch node_modules/.package-lock.json
+
+$(OPENAIAGENTS)/node_modules/.types: $(OPENAIAGENTS)/node_modules/.package-lock.json $(SDKTS)/dist/src/index.js $(wildcard $(OPENAIAGENTS)/*.ts)
+	cd $(OPENAIAGENTS) && $(TYPES) && touch node_modules/.types
 
 # The clients of others, which the doors are tested with, and the Node.js that they need. The versions are exact.
 CLIENTS := e2e/clients
@@ -263,7 +279,7 @@ campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS
 	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/server/httpd -run NoWakeUp -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
 	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./sdk/relay -run TestRelay -v -count=1
-	PERDURE_TEST_FULL=1 $(GO) test ./sdk/typescript -run TestKillAtEveryCommit -v -count=1
+	PERDURE_TEST_FULL=1 $(GO) test ./sdk/typescript ./sdk/python -run TestKillAtEveryCommit -v -count=1
 	$(MAKE) chaos
 endif
 

@@ -28,6 +28,7 @@
 // # Where to start reading
 //
 //   - main.go: the table of commands, exit codes, flags.
+//   - movedclock.go: the clock of a server for tests, which "perdure dev --clock-from-stdin" moves.
 //   - serve.go, starting.go: the life of a server process, and what it answers before it is open.
 //   - conn.go: how a command finds its server and its key.
 //   - subcommands.go: commands with subcommands, and suggestions for typing errors.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -42,9 +43,14 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("dev",
 		"Runs a server for trying things out, and says how to talk to it. The same as serve, with a friendlier "+
 			"voice.\n\n  perdure dev", stderr)
+	moved := f.Bool(clockFromStdin, false, "for tests: move the clock ahead by each duration on standard input, and "+
+		"end with it; the data folder has to be new")
 	cfg, err := configure(f, args)
 	if err != nil {
 		return err
+	}
+	if *moved {
+		return serveMoved(ctx, cfg, os.Stdin, stdout, stderr)
 	}
 	cfg.Trial = true
 	if len(cfg.WebhookAllow) == 0 {

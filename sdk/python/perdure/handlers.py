@@ -206,7 +206,7 @@ class Session:
             raise Refused(e.code, e.detail) from e
 
     def now(self) -> int:
-        return time.time_ns() // 1000
+        return time.time_ns() // 1000 + self.worker.ahead()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

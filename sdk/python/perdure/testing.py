@@ -4,12 +4,13 @@
         report = perdure.testing.crash(worker, "order", {"item": "lamp"}, server=server)
     assert report.ok, report
 
-The server is the command "perdure serve" with a folder of its own, which is removed with it. It has no
-clock that could be moved: a run that sleeps for a minute takes a minute.
+The server is the command "perdure serve" with a folder of its own, which is removed with it. With moves_clock its clock
+can be moved, so that a run that sleeps for a day takes no time.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
 import shutil
 import socket
@@ -20,6 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable
 
+from . import durations
 from .client import Client
 from .errors import Lost
 from .lease import Lease
@@ -33,9 +35,13 @@ _begun = threading.Lock()  # a run does not commit before its trial is known
 
 
 class Server:
-    """A server in a process of its own. program is the command perdure: by default that of PERDURE, or of the PATH."""
+    """A server in a process of its own. program is the command perdure: by default that of PERDURE, or of the PATH.
 
-    def __init__(self, program: str = "", *flags: str):
+    With moves_clock it has a clock that advance and Trial.skip move. The clock is that of all runs, so crash executes
+    them one after the other then.
+    """
+
+    def __init__(self, program: str = "", *flags: str, moves_clock: bool = False):
         program = program or os.environ.get("PERDURE") or "perdure"
         self.folder = tempfile.mkdtemp(prefix="perdure-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
         with socket.create_server(("127.0.0.1", 0)) as s:
@@ -43,9 +49,13 @@ class Server:
         self.url, self.key = "http://127.0.0.1:%d" % port, ""
         data = os.path.join(self.folder, "data")
         self._log = open(os.path.join(self.folder, "log"), "w+b")
+        self.moves_clock = moves_clock
+        self._ahead, self._moving = 0, threading.Lock()
+        how = ["dev", "-clock-from-stdin", "-policy", "watchdog_interval=20ms"] if moves_clock else ["serve"]
         try:
-            self._process = subprocess.Popen([program, "serve", "-data", data, "-listen", "127.0.0.1:%d" % port, *flags],
-                                             stdout=self._log, stderr=self._log)
+            self._process = subprocess.Popen([program, *how, "-data", data, "-listen", "127.0.0.1:%d" % port, *flags],
+                                             stdin=subprocess.PIPE if moves_clock else subprocess.DEVNULL,
+                                             stdout=subprocess.PIPE if moves_clock else self._log, stderr=self._log)
         except OSError as e:
             self._remove()
             raise RuntimeError("%s: %s; name the command perdure with PERDURE" % (program, e)) from e
@@ -69,9 +79,46 @@ class Server:
     def client(self) -> Client:
         return Client(self.url, self.key)
 
+    @property
+    def ahead(self) -> int:
+        """How many microseconds its clock is ahead of this machine's."""
+        return self._ahead
+
+    def advance(self, by: durations.Duration) -> None:
+        """Moves its clock ahead, for all runs."""
+        with self._moving:
+            self._move(durations.microseconds(by))
+
+    def _advance_to(self, at: datetime.datetime) -> None:
+        """Moves its clock to an instant, unless it is there."""
+        with self._moving:
+            here = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(microseconds=self._ahead)
+            self._move((at - here) // datetime.timedelta(microseconds=1) + 1000)
+
+    def _move(self, us: int) -> None:
+        if not self.moves_clock:
+            raise RuntimeError("the clock of this server can't be moved: start it with moves_clock=True")
+        if us <= 0:
+            return
+        assert self._process.stdin and self._process.stdout
+        try:
+            self._process.stdin.write(b"%dus\n" % us)
+            self._process.stdin.flush()
+            line = b"http"
+            while line.startswith(b"http"):  # its address, which it says at its start
+                line = self._process.stdout.readline()
+        except OSError:
+            line = b""
+        if not line.startswith(b"ahead "):
+            raise RuntimeError("the clock can't be moved: %s" % (line.decode().strip() or "the server has ended"))
+        self._ahead += us
+
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
         self._remove()
 
     def _remove(self) -> None:
@@ -88,8 +135,9 @@ class Server:
 class Trial:
     """A run of a scenario. It crashes at its commit number crash, before or after it; 0 is no crash."""
 
-    def __init__(self, client: Client, crash: int = 0, after: bool = False):
-        self.client, self.crash, self.after = client, crash, after
+    def __init__(self, client: Client, crash: int = 0, after: bool = False, server: Server | None = None):
+        self.client, self.crash, self.after, self._server = client, crash, after, server
+        self._skipped: set[str] = set()
         self.run_id, self.commits, self.crashed = "", 0, False
         self.error: BaseException | None = None
 
@@ -112,6 +160,30 @@ class Trial:
             if self.client.look(self.run_id).ended:
                 return
             time.sleep(0.02)
+
+
+    def skip(self, type: str = "timer") -> None:
+        """Waits until the run sleeps, and moves the clock to the end of the sleep.
+
+        With another type of wait, such as "signal", it moves the clock to the timeout of that. Each wait is skipped
+        once.
+        """
+        while True:
+            for w in self.client.activity(self.run_id).get("waits") or []:
+                if w["type"] == type and w.get("timeout_at") and w["wait_id"] not in self._skipped:
+                    self._skipped.add(w["wait_id"])
+                    if self._server:
+                        self._server._advance_to(_instant(w["timeout_at"]))
+                    return
+            if self.client.look(self.run_id).ended:
+                return
+            time.sleep(0.02)
+
+
+def _instant(text: str) -> datetime.datetime:
+    """Reads an instant of the API. Python 3.10 reads no Z, and only fractions of 3 or 6 digits."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.datetime.fromisoformat("%s.%s+00:00" % (whole, fraction[:6].ljust(6, "0")))
 
 
 class Report:
@@ -176,15 +248,16 @@ def crash(worker: "Worker", kind: str, input: Any = None, *, server: Server,
     trials: dict[str, Trial] = {}
     worker.client = client
     worker.transport = client.transport
+    worker.ahead = lambda: server.ahead
     worker.lease_type = type("CrashLease", (_CrashLease,), {"trials": trials})
     worker.start()
     try:
-        first = _execute(client, Trial(client), kind, input, trials, during, observe, on_thread, wait, options)
+        first = _execute(client, Trial(client, server=server), kind, input, trials, during, observe, on_thread, wait, options)
         report = Report()
         report.end = first[1]
         count = min(first[0].commits, MAX_COMMITS)
-        rest = [Trial(client, n, after) for n in range(1, count + 1) for after in (False, True)]
-        with ThreadPoolExecutor(16) as pool:
+        rest = [Trial(client, n, after, server) for n in range(1, count + 1) for after in (False, True)]
+        with ThreadPoolExecutor(1 if server.moves_clock else 16) as pool:
             ends = list(pool.map(lambda t: _execute(client, t, kind, input, trials, during, observe, on_thread, wait,
                                                     options), rest))
         for trial, end in ends:

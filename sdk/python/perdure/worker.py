@@ -87,6 +87,8 @@ class Worker:
         self.steps = Threads(max(32, agent_slots * 8), "perdure-step")
         self.loop = asyncio.new_event_loop()
         self.lease_type = Lease
+        # How many microseconds the clock of the server is ahead: perdure.testing moves it.
+        self.ahead: Callable[[], int] = lambda: 0
 
     # Kinds
 

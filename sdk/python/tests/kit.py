@@ -1,6 +1,7 @@
 """The test kit is tried with agents that survive crashes, and with some that don't. For kit_test.go."""
 
 import collections
+import datetime
 import random
 
 import perdure
@@ -42,6 +43,18 @@ def build():
         counts[ctx.run_id] += 1
         await ctx.step("b", lambda: 1)
 
+    @worker.agent("sleepy")
+    async def sleepy(ctx):
+        began = ctx.now("began")
+        await ctx.step("a", lambda: 1)
+        await ctx.sleep(24 * 3600)
+        try:
+            late = await ctx.signal("paid", 3600)
+        except perdure.SignalTimeout as e:
+            late = type(e).__name__
+        await ctx.step("b", lambda: 1)
+        return [late, (ctx.now("ended") - began) // datetime.timedelta(hours=1)]
+
     @worker.agent("nothing")
     async def nothing(ctx):
         return 1
@@ -56,7 +69,22 @@ def during(trial):
     trial.decide("approve")
 
 
+def skip(trial):
+    trial.skip()
+    trial.skip("signal")
+
+
+with testing.Server(moves_clock=True) as server:
+    report = testing.crash(build(), "sleepy", server=server, during=skip, timeout=30 * 24 * 3600)
+    assert report.ok and report.crashes >= 6, report
+    assert report.end["result"] == ["SignalTimeout", 25], report.end
 with testing.Server() as server:
+    try:
+        server.advance(3600)
+    except RuntimeError as e:
+        assert "start it with moves_clock" in str(e), e
+    else:
+        raise AssertionError("a clock was moved that can't be")
     report = testing.crash(build(), "good", 21, server=server, during=during, on_thread=True,
                            observe=lambda run: sorted(effects[run]))
     assert report.ok and report.crashes >= 16, report

@@ -32,6 +32,8 @@ export type Middleware = (run: Executed, next: () => Promise<unknown>) => Promis
 export interface Executor {
   readonly middleware: readonly Middleware[];
   log(level: "info" | "warn" | "error", text: string): void;
+  /** How many milliseconds the clock of the server is ahead of the machine's. */
+  ahead(): number;
   /** Hands a run back. */
   handBack(lease: Lease, notBefore: Date): Promise<void>;
 }
@@ -125,7 +127,7 @@ export async function executeAgent(w: Executor, kind: Kind, lease: Lease): Promi
   lease.begun = true;
   await lease.readOn();
   const grant: Grant = { ...lease.grant, cancel: lease.cancelled };
-  const { execution, end } = begin(wrapped(w, kind, grant, lease.stop.signal) as never, kind.options, grant, new LeaseSession(lease));
+  const { execution, end } = begin(wrapped(w, kind, grant, lease.stop.signal) as never, kind.options, grant, new LeaseSession(lease, w));
   lease.onCancel = () => execution.requestCancel(false);
   lease.onLost = () => execution.lose();
   if (lease.cancelled) execution.requestCancel(false);
@@ -139,7 +141,10 @@ export async function executeAgent(w: Executor, kind: Kind, lease: Lease): Promi
 
 /** The host of an agent's execution: the lease of its run. */
 class LeaseSession implements Session {
-  constructor(private readonly lease: Lease) {}
+  constructor(
+    private readonly lease: Lease,
+    private readonly w: Executor,
+  ) {}
 
   commit(body: CommitBody): Promise<CommitAnswer> {
     return this.lease.commit(body);
@@ -171,7 +176,7 @@ class LeaseSession implements Session {
   }
 
   now(): number {
-    return Date.now() * 1000;
+    return (Date.now() + this.w.ahead()) * 1000;
   }
 
   uuid(): string {

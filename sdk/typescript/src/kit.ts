@@ -14,6 +14,8 @@ import { mkdtemp, open, readFile, rm } from "node:fs/promises";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
 import { isDeepStrictEqual } from "node:util";
 import { Client, type StartOptions } from "./client.js";
 import { clock } from "./clock.js";
@@ -27,6 +29,35 @@ import type { Worker, WorkerOptions } from "./worker.js";
 const mostCommits = 200;
 const atOnce = 16;
 
+/** The clock of a server that was started for it: its standard input moves it, and its output tells so. */
+class MovedClock {
+  ahead = 0; // milliseconds
+  private readonly said: AsyncIterator<string>;
+  private last: Promise<unknown> = Promise.resolve();
+
+  constructor(private readonly process: ChildProcess) {
+    this.said = createInterface({ input: process.stdout as Readable })[Symbol.asyncIterator]();
+    process.stdin?.on("error", () => undefined); // the server has ended, and says no more
+  }
+
+  /** Moves it to so many milliseconds ahead of this machine's, unless it is there. One move comes after the other. */
+  to(ahead: () => number): Promise<void> {
+    const moved = this.last.then(async () => {
+      const by = Math.ceil((ahead() - this.ahead) * 1000);
+      if (by <= 0) return;
+      this.process.stdin?.write(`${by}us\n`);
+      for (let line = await this.said.next(); ; line = await this.said.next()) {
+        if (line.done) throw new Error("the clock can't be moved: the server has ended");
+        if (line.value.startsWith("error")) throw new Error(`the clock can't be moved: ${line.value}`);
+        if (line.value.startsWith("ahead ")) break;
+      }
+      this.ahead += by / 1000;
+    });
+    this.last = moved.catch(() => undefined);
+    return moved;
+  }
+}
+
 /** A server in a process of its own. Its store is in memory where the machine has /dev/shm. */
 export class Server {
   private readonly kill = () => void this.process.kill("SIGKILL");
@@ -37,19 +68,26 @@ export class Server {
     readonly key: string,
     private readonly process: ChildProcess,
     private readonly folder: string,
+    private readonly moved?: MovedClock,
   ) {
     globalThis.process.once("exit", this.kill);
   }
 
-  /** Starts the command perdure: by default that of the variable PERDURE, or of the PATH. */
-  static async start(options: { program?: string; flags?: readonly string[] } = {}): Promise<Server> {
+  /**
+   * Starts the command perdure: by default that of the variable PERDURE, or of the PATH. With movesClock it has a clock
+   * that advance and Trial.skip move.
+   */
+  static async start(options: ServerOptions = {}): Promise<Server> {
     const program = options.program ?? process.env.PERDURE ?? "perdure";
     const folder = await mkdtemp(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "perdure-test-"));
     const port = await freePort();
     const [data, said] = [join(folder, "data"), join(folder, "log")];
     const log = await open(said, "w");
-    const listen = ["serve", "-data", data, "-listen", `127.0.0.1:${port}`];
-    const child = spawn(program, [...listen, ...(options.flags ?? [])], { stdio: ["ignore", log.fd, log.fd] });
+    const how = options.movesClock ? ["dev", "-clock-from-stdin", "-policy", "watchdog_interval=20ms"] : ["serve"];
+    const flags = [...how, "-data", data, "-listen", `127.0.0.1:${port}`, ...(options.flags ?? [])];
+    const [stdin, stdout] = options.movesClock ? (["pipe", "pipe"] as const) : (["ignore", log.fd] as const);
+    const child = spawn(program, flags, { stdio: [stdin, stdout, log.fd] });
+    const moved = options.movesClock ? new MovedClock(child) : undefined;
     const failed = new Promise<string>((resolve) => {
       child.once("error", (err) => resolve(`${err.message}; name the command perdure with the variable PERDURE`));
       child.once("exit", (code) => resolve(`it has ended with ${code}`));
@@ -59,7 +97,7 @@ export class Server {
     try {
       const why = await Promise.race([failed, ready(url, over.signal)]);
       if (why !== undefined) throw new Error(`perdure serve: ${why}\n${(await readFile(said, "utf8")).slice(-2000)}`);
-      return new Server(url, (await readFile(join(data, "admin.key"), "utf8")).trim(), child, folder);
+      return new Server(url, (await readFile(join(data, "admin.key"), "utf8")).trim(), child, folder, moved);
     } catch (err) {
       child.kill("SIGKILL");
       await rm(folder, { recursive: true, force: true });
@@ -68,6 +106,32 @@ export class Server {
       over.abort();
       await log.close();
     }
+  }
+
+  /** Whether its clock can be moved. */
+  get movesClock(): boolean {
+    return this.moved !== undefined;
+  }
+
+  /** How many milliseconds its clock is ahead of this machine's. */
+  get ahead(): number {
+    return this.moved?.ahead ?? 0;
+  }
+
+  /** Moves its clock ahead, for all runs. */
+  async advance(by: Duration): Promise<void> {
+    const ms = micros(by) / 1000;
+    await this.clock().to(() => this.ahead + ms);
+  }
+
+  /** @internal Moves its clock to an instant, unless it is there. */
+  async advanceTo(at: Date): Promise<void> {
+    await this.clock().to(() => at.getTime() + 1 - Date.now());
+  }
+
+  private clock(): MovedClock {
+    if (this.moved) return this.moved;
+    throw new Error("the clock of this server can't be moved: start it with movesClock");
   }
 
   /** A client with all rights. Close it. */
@@ -82,6 +146,16 @@ export class Server {
     if (this.process.exitCode === null && this.process.signalCode === null && this.process.kill("SIGKILL")) await ended;
     await rm(this.folder, { recursive: true, force: true });
   }
+}
+
+/** Options of a server. */
+export interface ServerOptions {
+  /** The command perdure. */
+  program?: string;
+  /** Flags of "perdure serve". */
+  flags?: readonly string[];
+  /** The clock can be moved. Runs are executed one after the other then, because the clock is that of all. */
+  movesClock?: boolean;
 }
 
 async function freePort(): Promise<number> {
@@ -118,6 +192,7 @@ export class Trial {
   commits = 0;
   crashed = false;
   private readonly seen = new Set<string>();
+  private readonly skipped = new Set<string>();
 
   constructor(
     readonly client: Client,
@@ -125,6 +200,7 @@ export class Trial {
     readonly crash = 0,
     /** The commit arrives, and its answer is lost. */
     readonly after = false,
+    private readonly server?: Server,
   ) {}
 
   toString(): string {
@@ -150,12 +226,35 @@ export class Trial {
     }
   }
 
+  /**
+   * Waits until the run sleeps, and moves the clock to the end of the sleep. With another type of wait, such as
+   * "signal", it moves the clock to the timeout of that. Each wait is skipped once.
+   */
+  async skip(type: "timer" | "signal" | "approval" | "callback" | "message" | "children" = "timer"): Promise<void> {
+    for (;;) {
+      const { waits = [] } = (await this.client.activity(this.runId)) as { waits?: OpenWait[] };
+      const due = waits.find((w) => w.type === type && w.timeout_at !== undefined && !this.skipped.has(w.wait_id));
+      if (due?.timeout_at !== undefined) {
+        this.skipped.add(due.wait_id);
+        return await this.server?.advanceTo(new Date(due.timeout_at));
+      }
+      if ((await this.client.get(this.runId)).ended) return;
+      await clock.sleep(20);
+    }
+  }
+
   /** @internal Counts a commit, and tells whether the trial crashes at it. */
   counts(id: string): boolean {
     if (!this.seen.has(id)) this.commits++;
     this.seen.add(id);
     return this.crash > 0 && !this.crashed && this.commits === this.crash;
   }
+}
+
+interface OpenWait {
+  wait_id: string;
+  type: string;
+  timeout_at?: string;
 }
 
 /** How a run has ended, as far as it is compared. */
@@ -227,6 +326,7 @@ export async function crash(
   const log = (level: string, text: string) => void (level === "error" && console.error(text));
   const common = { log, announce: false, signals: false, grace: 0, slots: 64, agentSlots: 64, build: "test" };
   const worker = make({ url: server.url, key: server.key, ...common });
+  worker.ahead = () => server.ahead;
   const client = server.client();
   const wire = new Wire(worker.transport, worker.path("release"));
   let refused: unknown;
@@ -236,18 +336,18 @@ export async function crash(
     return await executed(client, wire, trial, kind, input, options);
   };
   try {
-    const first = new Trial(client);
+    const first = new Trial(client, 0, false, server);
     const report = new Report(await execute(first));
     if (report.end.held !== undefined) return report;
     const rest: Trial[] = [];
     for (let n = 1; n <= Math.min(first.commits, mostCommits); n++)
-      for (const after of [false, true]) rest.push(new Trial(client, n, after));
+      for (const after of [false, true]) rest.push(new Trial(client, n, after, server));
     const ends: (End | undefined)[] = [];
     let next = 0;
     const some = async () => {
       for (let n = next++; n < rest.length; n = next++) ends[n] = await execute(rest[n] as Trial);
     };
-    await Promise.all(Array.from({ length: atOnce }, some));
+    await Promise.all(Array.from({ length: server.movesClock ? 1 : atOnce }, some));
     for (const [n, trial] of rest.entries()) {
       report.crashes += trial.crashed ? 1 : 0;
       const [got, want] = [ends[n], report.end].map((e) => print(e));

@@ -59,6 +59,8 @@ export class Worker implements Executor, Checked {
   readonly id: string;
   readonly build: string;
   readonly clock = clock;
+  /** @internal How many milliseconds the clock of the server is ahead. perdure/test moves it. */
+  ahead = () => 0;
   readonly kept: Kept;
   readonly transport: Transport;
   readonly middleware: readonly Middleware[];

@@ -44,13 +44,35 @@ function make(options: WorkerOptions): Worker {
     does(ctx.runId, `outside ${effects.get(ctx.runId)?.length ?? 0}`);
     await ctx.step("b", () => 1);
   });
+  worker.agent("sleepy", async (ctx: Context) => {
+    const began = ctx.now("began").getTime();
+    await ctx.step("a", () => 1);
+    await ctx.sleep("24h");
+    const late = await ctx.signal("paid", { timeout: "1h" }).catch((err: Failure) => err.code);
+    await ctx.step("b", () => 1);
+    return [late, Math.floor((ctx.now("ended").getTime() - began) / 3_600_000)];
+  });
   worker.agent("nothing", () => 1);
   worker.agent("misuse", (ctx: Context) => ctx.step("a", () => ctx.step("b", () => 1)));
   return worker;
 }
 
+const moved = await Server.start({ movesClock: true });
+try {
+  const during = async (trial: Trial) => {
+    await trial.skip();
+    await trial.skip("signal");
+  };
+  const sleepy = await crash(make, "sleepy", null, { server: moved, during, timeout: "30d" });
+  assert.ok(sleepy.ok && sleepy.crashes >= 6, String(sleepy));
+  assert.deepEqual(sleepy.end.result, ["wait_timeout", 25]);
+} finally {
+  await moved.close();
+}
+
 const server = await Server.start();
 try {
+  await assert.rejects(server.advance("1h"), /start it with movesClock/);
   const during = async (trial: Trial) => {
     await trial.signal("paid", 7);
     await trial.decide("approve");

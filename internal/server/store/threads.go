@@ -295,8 +295,9 @@ func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (
 // InUse tells why a thread can't be removed: a live run is on it, or an open chord continues there.
 // It is empty if nothing uses the thread.
 func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
-	live, err := repo.runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL",
-		[]any{string(t), string(id)}, 1,
+	// The order is that of the index of live runs. Without it the index of all runs may be taken.
+	live, err := repo.runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL "+
+		"ORDER BY turn, place, created_at, id", []any{string(t), string(id)}, 1,
 		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
 	if err != nil || len(live) > 0 {
 		if len(live) > 0 {

@@ -300,6 +300,9 @@ func TestInterruptIsAnsweredByResume(t *testing.T) {
 		if got != "interrupted" || !strings.Contains(state, "execute rm") {
 			t.Errorf("%s: thread = %s, tasks = %s", kind, got, state)
 		}
+		if _, found, _ := w.do("POST", "/threads/search", `{"status":"interrupted"}`); !strings.Contains(found, th) {
+			t.Errorf("%s: interrupted threads = %s, want %s among them", kind, found, th)
+		}
 		yes := object{"assistant_id": kind, "command": object{"resume": true}}
 		w.key = weak
 		if status, text, _ := w.do("POST", "/threads/"+th+"/runs/wait", yes); status != 403 {
@@ -395,11 +398,16 @@ func TestThreadsAndAssistants(t *testing.T) {
 		t.Errorf("changed = %v", got["metadata"])
 	}
 	for search, want := range map[string]int{`{"metadata":{"user":"ada"}}`: 1, `{"metadata":{"user":"bob"}}`: 0,
-		`{"status":"idle"}`: 1, `{"status":"busy"}`: 0, `{"ids":["` + id + `","x"]}`: 1} {
+		`{"status":"idle"}`: 1, `{"status":"busy"}`: 0, `{"ids":["` + id + `","x"]}`: 1,
+		`{"status":"idle","metadata":{"b":2,"user":"ada"}}`: 1, `{"metadata":{"b":"2"}}`: 0,
+		`{"metadata":{"b":2,"deep":{}}}`: 0} {
 		_, text, _ := w.do("POST", "/threads/search", search)
 		if strings.Count(text, `"thread_id"`) != want {
 			t.Errorf("search %s = %s, want %d", search, text, want)
 		}
+	}
+	if status, text, _ := w.do("POST", "/threads/search", `{"status":"asleep"}`); status != 422 {
+		t.Errorf("search by an unknown status = %d %s, want 422", status, text)
 	}
 	if status, text, _ := w.do("POST", "/threads/"+id+"/state", object{"values": object{"messages": []object{
 		{"type": "human", "content": "by state"}}}}); status != 200 {

@@ -250,6 +250,27 @@ func TestRunIsStreamedAndResumedAtEveryFrame(t *testing.T) {
 	if fmt.Sprint(state["values"].(object)["answer"]) != "42" || len(state["next"].([]any)) != 0 {
 		t.Errorf("state = %v", state)
 	}
+	state = w.get("GET", "/threads/"+th+"/state?select=values.messages&select=next&select=none", nil)
+	if values := state["values"].(object); len(state) != 2 || len(values) != 1 || len(values["messages"].([]any)) != 2 {
+		t.Errorf("selected state = %v, want its messages and next alone", state)
+	}
+	if state = w.get("GET", "/threads/"+th+"/state?select=%5B%22checkpoint%22%5D", nil); len(state) != 1 {
+		t.Errorf("selected state = %v, want the checkpoint alone", state)
+	}
+	for path, want := range map[string]string{"/threads/" + th + "/history": `[{"values":{"answer":42}}]`,
+		"/threads/search": `[{"status":"idle"}]`} {
+		names := []string{"values.answer"}
+		if path == "/threads/search" {
+			names = []string{"status"}
+		}
+		if _, got, _ := w.do("POST", path, object{"select": names}); strings.TrimSpace(got) != want {
+			t.Errorf("%s with select %v = %s, want %s", path, names, got, want)
+		}
+	}
+	if _, got, _ := w.do("GET", "/threads/"+th+"/runs?select=status", nil); strings.TrimSpace(got) !=
+		`[{"status":"success"}]` {
+		t.Errorf("runs with select = %s, want their status alone", got)
+	}
 	_, text, _ := w.do("POST", "/threads/"+th+"/history", object{"limit": 5})
 	if !strings.Contains(text, `"checkpoint_id":"`+run+`"`) || !strings.Contains(text, `"answer":42`) {
 		t.Errorf("history = %s", text)

@@ -207,6 +207,7 @@ type threadSearch struct {
 	Status   string          `json:"status"`
 	Metadata map[string]any  `json:"metadata"`
 	Values   json.RawMessage `json:"values"`
+	Select   []string        `json:"select"`
 }
 
 // matches tells whether a thread is what is searched for.
@@ -331,6 +332,9 @@ func searchThreads(c *doors.Call) error {
 	part, more := of(s.page, found)
 	if more {
 		c.AnswerHeader().Set("X-Pagination-Next", itoa(s.Offset+s.Limit))
+	}
+	for i := range part {
+		part[i] = selected(part[i], s.Select)
 	}
 	return c.JSON(http.StatusOK, part)
 }

@@ -55,6 +55,21 @@ const (
 	RoleSystem    Role = "system"
 )
 
+// A ThreadStatus says what is going on on a thread.
+type ThreadStatus string
+
+const (
+	ThreadIdle ThreadStatus = "idle" // without an active run, whose last one did not go wrong
+	ThreadBusy ThreadStatus = "busy" // with an active run
+	// ThreadWaiting is the status of a thread whose active run is suspended and waits for a person, or has a
+	// run below it that asks one.
+	ThreadWaiting ThreadStatus = "waiting"
+	ThreadError   ThreadStatus = "error" // without an active run, whose last one failed or timed out
+)
+
+// ThreadStatuses are all of them.
+var ThreadStatuses = []ThreadStatus{ThreadIdle, ThreadBusy, ThreadWaiting, ThreadError}
+
 // ThreadParent is in the metadata of a thread that was created for a child: the run that spawned it.
 const ThreadParent = "parent_run_id"
 

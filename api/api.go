@@ -256,14 +256,16 @@ type Threads struct {
 
 // A ListedThread is a thread as a list shows it.
 type ListedThread struct {
-	ThreadID    perdure.ThreadID `json:"thread_id"`
-	Names       []string         `json:"names,omitempty"`
-	Title       string           `json:"title"` // of its metadata, or the beginning of its first message of a user
-	CreatedAt   perdure.Instant  `json:"created_at"`
-	UpdatedAt   perdure.Instant  `json:"updated_at"` // when a message, or a run, last came or ended
-	LastSeq     int64            `json:"last_seq"`
-	LastMessage *LastMessage     `json:"last_message,omitempty"`
-	LiveRun     *LiveRun         `json:"live_run,omitempty"`
+	ThreadID  perdure.ThreadID `json:"thread_id"`
+	Names     []string         `json:"names,omitempty"`
+	Title     string           `json:"title"` // of its metadata, or the beginning of its first message of a user
+	CreatedAt perdure.Instant  `json:"created_at"`
+	UpdatedAt perdure.Instant  `json:"updated_at"` // when a message, or a run, last came or ended
+	LastSeq   int64            `json:"last_seq"`
+	// Status is idle, busy, waiting (for a person), or error.
+	Status      perdure.ThreadStatus `json:"status"`
+	LastMessage *LastMessage         `json:"last_message,omitempty"`
+	LiveRun     *LiveRun             `json:"live_run,omitempty"`
 	// ParentRunID is the run that spawned the child for which the thread was created. A conversation of
 	// people has none.
 	ParentRunID perdure.RunID `json:"parent_run_id,omitempty"`

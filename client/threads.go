@@ -32,6 +32,10 @@ type ThreadFilter struct {
 	// WithoutChildren leaves out threads that were created for children, such as workers of a
 	// supervisor. A page may then be short, or empty, and have a NextCursor.
 	WithoutChildren bool
+	// Metadata selects threads whose metadata has these strings, or numbers and booleans written so. With it
+	// or Status, a page may be short, or empty, and have a NextCursor.
+	Metadata map[string]string
+	Status   perdure.ThreadStatus
 }
 
 // Threads gives a page of threads, the one on which something happened last first.
@@ -45,6 +49,12 @@ func (c *Client) Threads(ctx context.Context, f ThreadFilter) (*api.Threads, err
 	}
 	if f.WithoutChildren {
 		q.Set("children", "false")
+	}
+	if f.Status != "" {
+		q.Set("status", string(f.Status))
+	}
+	for name, value := range f.Metadata {
+		q.Set("metadata."+name, value)
 	}
 	return answer[api.Threads](ctx, c, &request{method: "GET", path: v1 + "/threads", query: q})
 }

@@ -250,6 +250,27 @@ func TestRunIsStreamedAndResumedAtEveryFrame(t *testing.T) {
 	if fmt.Sprint(state["values"].(object)["answer"]) != "42" || len(state["next"].([]any)) != 0 {
 		t.Errorf("state = %v", state)
 	}
+	state = w.get("GET", "/threads/"+th+"/state?select=values.messages&select=next&select=none", nil)
+	if values := state["values"].(object); len(state) != 2 || len(values) != 1 || len(values["messages"].([]any)) != 2 {
+		t.Errorf("selected state = %v, want its messages and next alone", state)
+	}
+	if state = w.get("GET", "/threads/"+th+"/state?select=%5B%22checkpoint%22%5D", nil); len(state) != 1 {
+		t.Errorf("selected state = %v, want the checkpoint alone", state)
+	}
+	for path, want := range map[string]string{"/threads/" + th + "/history": `[{"values":{"answer":42}}]`,
+		"/threads/search": `[{"status":"idle"}]`} {
+		names := []string{"values.answer"}
+		if path == "/threads/search" {
+			names = []string{"status"}
+		}
+		if _, got, _ := w.do("POST", path, object{"select": names}); strings.TrimSpace(got) != want {
+			t.Errorf("%s with select %v = %s, want %s", path, names, got, want)
+		}
+	}
+	if _, got, _ := w.do("GET", "/threads/"+th+"/runs?select=status", nil); strings.TrimSpace(got) !=
+		`[{"status":"success"}]` {
+		t.Errorf("runs with select = %s, want their status alone", got)
+	}
 	_, text, _ := w.do("POST", "/threads/"+th+"/history", object{"limit": 5})
 	if !strings.Contains(text, `"checkpoint_id":"`+run+`"`) || !strings.Contains(text, `"answer":42`) {
 		t.Errorf("history = %s", text)
@@ -299,6 +320,9 @@ func TestInterruptIsAnsweredByResume(t *testing.T) {
 		got := w.get("GET", "/threads/"+th, nil)["status"]
 		if got != "interrupted" || !strings.Contains(state, "execute rm") {
 			t.Errorf("%s: thread = %s, tasks = %s", kind, got, state)
+		}
+		if _, found, _ := w.do("POST", "/threads/search", `{"status":"interrupted"}`); !strings.Contains(found, th) {
+			t.Errorf("%s: interrupted threads = %s, want %s among them", kind, found, th)
 		}
 		yes := object{"assistant_id": kind, "command": object{"resume": true}}
 		w.key = weak
@@ -395,11 +419,16 @@ func TestThreadsAndAssistants(t *testing.T) {
 		t.Errorf("changed = %v", got["metadata"])
 	}
 	for search, want := range map[string]int{`{"metadata":{"user":"ada"}}`: 1, `{"metadata":{"user":"bob"}}`: 0,
-		`{"status":"idle"}`: 1, `{"status":"busy"}`: 0, `{"ids":["` + id + `","x"]}`: 1} {
+		`{"status":"idle"}`: 1, `{"status":"busy"}`: 0, `{"ids":["` + id + `","x"]}`: 1,
+		`{"status":"idle","metadata":{"b":2,"user":"ada"}}`: 1, `{"metadata":{"b":"2"}}`: 0,
+		`{"metadata":{"b":2,"deep":{}}}`: 0} {
 		_, text, _ := w.do("POST", "/threads/search", search)
 		if strings.Count(text, `"thread_id"`) != want {
 			t.Errorf("search %s = %s, want %d", search, text, want)
 		}
+	}
+	if status, text, _ := w.do("POST", "/threads/search", `{"status":"asleep"}`); status != 422 {
+		t.Errorf("search by an unknown status = %d %s, want 422", status, text)
 	}
 	if status, text, _ := w.do("POST", "/threads/"+id+"/state", object{"values": object{"messages": []object{
 		{"type": "human", "content": "by state"}}}}); status != 200 {

@@ -38,9 +38,11 @@ func getState(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
-	values, err := valuesOf(c, th, s.last)
-	if err != nil {
-		return err
+	names, values := c.QueryList("select"), object{}
+	if selects(names, "values") {
+		if values, err = valuesOf(c, th, s.last); err != nil {
+			return err
+		}
 	}
 	at := th.CreatedAt
 	var last *api.Run
@@ -55,7 +57,7 @@ func getState(c *doors.Call) error {
 			"checkpoint": nil, "state": nil, "result": nil}
 		out["next"], out["tasks"] = []string{last.Kind}, []any{task}
 	}
-	return c.JSON(http.StatusOK, out)
+	return c.JSON(http.StatusOK, selected(out, names))
 }
 
 func addToState(c *doors.Call) error {
@@ -95,6 +97,7 @@ func getHistory(c *doors.Call) error {
 	var in struct {
 		Limit  int             `json:"limit"`
 		Before json.RawMessage `json:"before"`
+		Select []string        `json:"select"`
 	}
 	if _, err := c.Decode(&in); err != nil {
 		return err
@@ -147,7 +150,7 @@ func getHistory(c *doors.Call) error {
 		if i+1 < len(ended) {
 			parent = ended[i+1]
 		}
-		out = append(out, showState(c.Param("thread"), values, r, parent, *r.FinishedAt))
+		out = append(out, selected(showState(c.Param("thread"), values, r, parent, *r.FinishedAt), in.Select))
 	}
 	return c.JSON(http.StatusOK, out)
 }

@@ -194,6 +194,9 @@ func listRuns(c *doors.Call) error {
 	if more {
 		c.AnswerHeader().Set("X-Pagination-Next", itoa(pg.Offset+pg.Limit))
 	}
+	for i := range list {
+		list[i] = selected(list[i], c.QueryList("select"))
+	}
 	return c.JSON(http.StatusOK, list)
 }
 

@@ -2,6 +2,7 @@ package langgraph
 
 import (
 	"encoding/json"
+	"iter"
 	"net/http"
 
 	"github.com/perdure/perdure"
@@ -206,6 +207,7 @@ type threadSearch struct {
 	Status   string          `json:"status"`
 	Metadata map[string]any  `json:"metadata"`
 	Values   json.RawMessage `json:"values"`
+	Select   []string        `json:"select"`
 }
 
 // matches tells whether a thread is what is searched for.
@@ -231,8 +233,64 @@ func (s *threadSearch) matches(th object) bool {
 	return true
 }
 
-// maxSearched bounds the threads that a search looks at.
-const maxSearched = 200
+// maxReads bounds the pages of the API that a search reads. Each of them ends after 5 000 threads or 30 ms.
+const maxReads = 20
+
+// statuses are those of threads, as the API names them.
+var statuses = map[string]perdure.ThreadStatus{"idle": perdure.ThreadIdle, "busy": perdure.ThreadBusy,
+	interrupted: perdure.ThreadWaiting, "error": perdure.ThreadError}
+
+// filter is what the API selects by. It compares texts, and matches looks at the rest.
+func (s *threadSearch) filter() (f client.ThreadFilter, err error) {
+	f = client.ThreadFilter{Limit: maxPage, WithoutChildren: true, Status: statuses[s.Status]}
+	if s.Status != "" && f.Status == "" {
+		return f, unprocessable(perdure.CodeInvalid, "status", "is none of idle, busy, interrupted, error")
+	}
+	scalars := make(map[string]string)
+	addScalars(scalars, s.Metadata)
+	for name, value := range scalars {
+		if perdure.CheckName(name, name) == nil && perdure.CheckText(name, value) == nil {
+			if f.Metadata == nil {
+				f.Metadata = make(map[string]string)
+			}
+			f.Metadata[name] = value
+		}
+	}
+	return f, nil
+}
+
+// candidates are the ids of the threads that may be what is searched for: the given ones, or those that the
+// API finds, the one with the last activity first.
+func (s *threadSearch) candidates(c *doors.Call) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, id := range s.IDs {
+			if !yield(id, nil) {
+				return
+			}
+		}
+		if len(s.IDs) > 0 {
+			return
+		}
+		f, err := s.filter()
+		for n := 0; err == nil && n < maxReads; n++ {
+			var list *api.Threads
+			if list, err = c.API.Threads(c.Context(), f); err != nil {
+				break
+			}
+			for i := range list.Threads {
+				if !yield(string(list.Threads[i].ThreadID), nil) {
+					return
+				}
+			}
+			if f.Cursor = list.NextCursor; f.Cursor == "" {
+				return
+			}
+		}
+		if err != nil {
+			yield("", err)
+		}
+	}
+}
 
 func searchThreads(c *doors.Call) error {
 	var s threadSearch
@@ -248,18 +306,11 @@ func searchThreads(c *doors.Call) error {
 	if len(s.IDs) > maxPage {
 		return unprocessable(perdure.CodeTooLarge, "ids", "has more than 100 ids")
 	}
-	ids := s.IDs
-	if len(ids) == 0 {
-		list, err := c.API.Threads(c.Context(), client.ThreadFilter{Limit: maxSearched, WithoutChildren: true})
+	found := []object{}
+	for id, err := range s.candidates(c) {
 		if err != nil {
 			return err
 		}
-		for i := range list.Threads {
-			ids = append(ids, string(list.Threads[i].ThreadID))
-		}
-	}
-	found := []object{}
-	for _, id := range ids {
 		if len(found) > s.Offset+s.Limit {
 			break
 		}
@@ -281,6 +332,9 @@ func searchThreads(c *doors.Call) error {
 	part, more := of(s.page, found)
 	if more {
 		c.AnswerHeader().Set("X-Pagination-Next", itoa(s.Offset+s.Limit))
+	}
+	for i := range part {
+		part[i] = selected(part[i], s.Select)
 	}
 	return c.JSON(http.StatusOK, part)
 }

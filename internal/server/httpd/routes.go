@@ -110,7 +110,7 @@ func (s *Server) rows() []route {
 		on("POST", v1+"/threads", create, "Make a thread; with a known name, look at that thread",
 			createThread).creates().idempotent(),
 		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).
-			takes("limit", "cursor", "children"),
+			takes("limit", "cursor", "children", "status", "metadata.*"),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
 		on("GET", v1+"/threads/by-name/{name}", read, "Look at the thread that has a name", getThreadByName),
 		on("PUT", v1+"/threads/{id}/names/{name}", create, "Give a thread one more name", nameThread).

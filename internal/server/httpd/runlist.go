@@ -3,6 +3,7 @@ package httpd
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,15 +58,35 @@ func runFilterParams(c *call) (f reads.RunFilter, err error) {
 		KindPrefix: q.Get("kind_prefix"), MetadataValue: q.Get("metadata_value"), WorkerID: q.Get("worker_id"),
 		ErrorCode: q.Get("error_code"), Held: q.Get("held"), DeadlineBefore: q.Get("deadline_before"),
 		FinishedAfter: q.Get("finished_after"), Class: q.Get("class"), SeenBefore: q.Get("seen_before")}
+	w.Metadata = metadataParams(q)
+	return runFilterOf(&w)
+}
+
+// metadataParams reads the entries of metadata that a list is filtered by: metadata.name=value.
+func metadataParams(q url.Values) (out map[string]string) {
 	for name := range q {
 		if key, ok := strings.CutPrefix(name, "metadata."); ok {
-			if w.Metadata == nil {
-				w.Metadata = make(map[string]string)
+			if out == nil {
+				out = make(map[string]string)
 			}
-			w.Metadata[key] = q.Get(name)
+			out[key] = q.Get(name)
 		}
 	}
-	return runFilterOf(&w)
+	return out
+}
+
+// checkEntries checks the entries of metadata that a list is filtered by.
+func checkEntries(entries map[string]string) error {
+	for name := range entries {
+		if err := perdure.CheckName("metadata."+name, name); err != nil {
+			return err
+		}
+	}
+	if len(entries) > perdure.MaxMetadata {
+		return perdure.Errorf(perdure.CodeTooLarge,
+			"a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
+	}
+	return nil
 }
 
 // listParam returns the values of a parameter that may be repeated, and may have several values
@@ -85,14 +106,8 @@ func listParam(values []string) (out []string) {
 func runFilterOf(w *api.WatchFilter) (f reads.RunFilter, err error) {
 	f = reads.RunFilter{Status: w.Status, Kind: w.Kind, Queue: w.Queue, ThreadID: w.ThreadID, ParentID: w.ParentRunID,
 		RootID: w.RootRunID, Metadata: w.Metadata}
-	for name := range w.Metadata {
-		if err := perdure.CheckName("metadata."+name, name); err != nil {
-			return f, err
-		}
-	}
-	if len(f.Metadata) > perdure.MaxMetadata {
-		return f, perdure.Errorf(perdure.CodeTooLarge,
-			"a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
+	if err := checkEntries(w.Metadata); err != nil {
+		return f, err
 	}
 	if len(w.Status) > len(perdure.States)+1 || len(w.State) > len(perdure.States) {
 		return f, perdure.Invalid("status", "names each status once")

@@ -2,6 +2,8 @@ package httpd
 
 import (
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -148,11 +150,13 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 		return 0, nil, err
 	}
 	page.Limit = int(limit)
-	children := c.URL.Query().Get("children")
-	if children != "" && children != "true" && children != "false" {
-		return 0, nil, perdure.Invalid("children", "takes true or false")
+	f, err := threadFilter(c)
+	if err != nil {
+		return 0, nil, err
 	}
-	list, next, err := c.s.engine.Threads.Page(c.Context(), c.tenant(), page, children != "false")
+	began := time.Now()
+	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > c.s.pageTime }
+	list, next, err := c.s.engine.Threads.Page(c.Context(), c.tenant(), page, f)
 	out := &api.Threads{Threads: []api.ListedThread{}, NextCursor: next}
 	for i := range list {
 		out.Threads = append(out.Threads, listedThread(&list[i]))
@@ -160,9 +164,25 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 	return 0, out, err
 }
 
+// threadFilter reads the parameters that select threads.
+func threadFilter(c *call) (f reads.ThreadFilter, err error) {
+	q := c.URL.Query()
+	children := q.Get("children")
+	if children != "" && children != "true" && children != "false" {
+		return f, perdure.Invalid("children", "takes true or false")
+	}
+	f = reads.ThreadFilter{WithoutChildren: children == "false", Status: perdure.ThreadStatus(q.Get("status"))}
+	if f.Status != "" && !slices.Contains(perdure.ThreadStatuses, f.Status) {
+		return f, perdure.Invalid("status", "%q is none of %v", shortened(string(f.Status), 100),
+			perdure.ThreadStatuses)
+	}
+	f.Metadata = metadataParams(q)
+	return f, checkEntries(f.Metadata)
+}
+
 func listedThread(th *reads.ListedThread) api.ListedThread {
 	out := api.ListedThread{ThreadID: th.ID, Names: th.Names, Title: th.Title, CreatedAt: th.CreatedAt,
-		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq,
+		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq, Status: th.Status,
 		ParentRunID: th.Parent}
 	if m := th.Last; m != nil {
 		out.LastMessage = &api.LastMessage{Role: m.Role, Text: m.Text, At: m.At}

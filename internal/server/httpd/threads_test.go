@@ -37,6 +37,33 @@ func TestThreadsOfChildrenAreTold(t *testing.T) {
 	w.get("/api/v1/threads?children=maybe").refuses(400, "invalid")
 }
 
+// The list of threads shows the status of each, and is filtered by it and by metadata.
+func TestThreadsAreFilteredByStatusAndMetadata(t *testing.T) {
+	w := newWorld(t, setup{})
+	idle := w.do("POST", "/api/v1/threads", `{"metadata":{"team":"red"}}`).is(201)["thread_id"].(string)
+	asks := w.makeThread()
+	w.do("POST", "/api/v1/threads/"+asks+"/runs", `{"kind":"chat"}`).is(201)
+	w.commits(w.lease("w", `,"start":true`), `"waits":[`+askPush+`],"outcome":{"type":"suspend"}`)
+	w.do("PATCH", "/api/v1/threads/"+asks, `{"metadata":{"team":"red","n":1}}`).is(200)
+	for query, want := range map[string][]string{"?status=idle": {idle}, "?status=waiting": {asks},
+		"?status=busy": nil, "?status=error": nil, "?metadata.team=red": {asks, idle},
+		"?metadata.team=red&metadata.n=1&status=waiting": {asks}, "?metadata.team=blue": nil} {
+		list, next := w.listed(query)
+		var got []string
+		for _, th := range list {
+			got = append(got, th["thread_id"].(string))
+		}
+		if !slices.Equal(got, want) || next != nil {
+			t.Errorf("threads%s = %v and next %v, want %v", query, got, next, want)
+		}
+	}
+	if list, _ := w.listed(""); list[0]["status"] != "waiting" || list[1]["status"] != "idle" {
+		t.Errorf("threads = %v, want one that is waiting and one that is idle", list)
+	}
+	w.get("/api/v1/threads?status=running").refuses(400, "invalid")
+	w.get("/api/v1/threads?metadata.=x").refuses(400, "invalid")
+}
+
 func TestThreadsAreListedByLastActivity(t *testing.T) {
 	w := newWorld(t, setup{})
 	if list, next := w.listed(""); len(list) != 0 || next != nil {

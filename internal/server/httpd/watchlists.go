@@ -189,7 +189,8 @@ func readThreads(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (
 		return nil, perdure.Invalid("children", "takes true or false")
 	}
 	return func(ctx context.Context) (any, string, error) {
-		list, next, err := s.engine.Threads.Page(ctx, t, kernel.Page{Limit: limit}, f.Children != "false")
+		list, next, err := s.engine.Threads.Page(ctx, t, kernel.Page{Limit: limit},
+			reads.ThreadFilter{WithoutChildren: f.Children == "false"})
 		out := make([]api.ListedThread, 0, len(list))
 		for i := range list {
 			out = append(out, listedThread(&list[i]))

@@ -63,7 +63,7 @@
 //     found.
 //   - waits.go, approvals.go, inbox.go, journal.go, idempotency.go, commits.go, waiters.go,
 //     lateresults.go, views.go, artifacts.go, deadletters.go: records of a run.
-//   - names.go, threads.go, trees.go, groups.go: records over several runs.
+//   - names.go, threads.go, threads_find.go, trees.go, groups.go: records over several runs.
 //   - meta.go, tenants.go, queues.go, pauses.go, schedules.go, limits.go, unique.go, apikeys.go,
 //     kinds.go, workers.go, processes.go, webhooks.go, outbox.go, fanout.go, watchlog.go, audit.go,
 //     history.go: records of a tenant or of the platform.

@@ -49,6 +49,7 @@ func (repo *Runs) ByID(t perdure.TenantID, ids []perdure.RunID) (out []perdure.R
 // A LiveRun is a run as a list of threads shows it.
 type LiveRun struct {
 	ID    perdure.RunID
+	Root  perdure.RunID
 	Kind  string
 	State perdure.State
 }
@@ -58,10 +59,10 @@ func (repo *Runs) Live(t perdure.TenantID, ids []perdure.RunID) (map[perdure.Run
 	out := make(map[perdure.RunID]LiveRun, len(ids))
 	err := eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("id", part)
-		query := "SELECT id, kind, state FROM runs WHERE tenant=? AND " + cond + " AND alarm_at IS NOT NULL"
+		query := "SELECT id, root_id, kind, state FROM runs WHERE tenant=? AND " + cond + " AND alarm_at IS NOT NULL"
 		return repo.in.sess.Query(query, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 			var r LiveRun
-			err := scan(&r.ID, &r.Kind, &r.State)
+			err := scan(&r.ID, &r.Root, &r.Kind, &r.State)
 			out[r.ID] = r
 			return err
 		})

@@ -15,9 +15,9 @@ import (
 // that matches all.
 //
 // Each step takes the next candidates, newest first, from the narrowest index that the filter
-// allows. There are indexes by tree, by parent, by metadata entry, by alarm (live runs), by state
-// (runs that ended without success), by queue, by kind, and the primary key. The other conditions are
-// checked on the rows.
+// allows. There are indexes by tree, by parent, by thread, by metadata entry, by alarm (live runs), by
+// state (runs that ended without success), by queue, by kind, and the primary key. The other
+// conditions are checked on the rows.
 //
 // A page ends when it has enough runs or bytes, when enough candidates were examined, or when its
 // time is over. Next then says where the following page begins. A page may be empty and still have

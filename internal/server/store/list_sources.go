@@ -25,6 +25,8 @@ func (l *runList) source() (func() error, error) {
 	case len(f.Metadata) > 0:
 		find, err := l.rarestEntry()
 		return l.byIDs(find), err
+	case f.ThreadID != "":
+		return l.byIDs(l.ofThread), nil
 	case l.cond == "":
 		return l.everything, nil
 	case f.onlyLive():
@@ -153,6 +155,13 @@ func (l *runList) ofTree(n int) ([]perdure.RunID, error) {
 		ids = ids[:min(n, len(ids))]
 	}
 	return ids, err
+}
+
+// ofThread finds the runs of a thread.
+func (l *runList) ofThread(n int) ([]perdure.RunID, error) {
+	return l.find("SELECT id FROM runs WHERE tenant=? AND thread_id=? AND thread_id<>'' AND id<? AND id>? "+
+		"ORDER BY thread_id DESC, id DESC"+atMost, string(l.t), string(l.f.ThreadID), string(l.before),
+		string(l.f.After), int64(n))
 }
 
 // ofParent finds the children of a run. Their index does not have the order of ids, so that they

@@ -151,8 +151,8 @@ func TestRareMatchesAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
-		execDirect(t, s, "UPDATE runs SET thread_id='rare' WHERE id IN ('x100001','x100002','x104990')")
-		f := RunFilter{ThreadID: "rare", Limit: 50, Rows: 2000}
+		execDirect(t, s, "UPDATE runs SET worker='rare' WHERE id IN ('x100001','x100002','x104990')")
+		f := RunFilter{Worker: "rare", Limit: 50, Rows: 2000}
 		p, w := watchedPage(t, s, f)
 		if len(p.Runs) != 1 || p.Runs[0].ID != "x104990" || p.Next != "x103001" {
 			t.Errorf("the first page: %d runs, next %q; want x104990 and next x103001", len(p.Runs), p.Next)
@@ -244,6 +244,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			"WHERE id>'x'")
 		execDirect(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id "+
 			"WHERE id IN ('x100007','x100009')")
+		execDirect(t, s, "UPDATE runs SET thread_id='t1' WHERE id IN ('x100011','x100013')")
 		execDirect(t, s, "UPDATE runs SET state='failed' WHERE id IN ('x100001','x100003')")
 		execDirect(t, s, "UPDATE runs SET state='timeout' WHERE id IN ('x100002')")
 		execDirect(t, s, "UPDATE runs SET kind='rare' WHERE id IN ('x100004')")
@@ -269,6 +270,9 @@ func TestListsUseTheirIndexes(t *testing.T) {
 				"SEARCH runs USING COVERING INDEX runs_root (tenant=? AND root_id=? AND id>? AND id<?)", "runs_root"},
 			"children": {RunFilter{ParentID: "r1"}, 2,
 				"SEARCH runs USING INDEX runs_parent (tenant=? AND parent_id=?)", "runs_parent"},
+			"thread": {RunFilter{ThreadID: "t1"}, 2,
+				"SEARCH runs USING COVERING INDEX runs_on_thread (tenant=? AND thread_id=? AND id>? AND id<?)",
+				"runs_on_thread"},
 			"live": {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=? AND alarm_at>?)",
 				"runs_live"},
 			"without success": {RunFilter{Status: []string{"failed", "timeout"}}, 3,
@@ -298,7 +302,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			}
 		}
 		// A slice of the tenant's runs uses the primary key.
-		_, w := watchedPage(t, s, RunFilter{ThreadID: "rare", Limit: 50, Rows: 1000})
+		_, w := watchedPage(t, s, RunFilter{Worker: "rare", Limit: 50, Rows: 1000})
 		plan := plans(t, s, w)
 		key := "SEARCH runs USING INDEX sqlite_autoindex_runs_1 (tenant=? AND id>? AND id<?)"
 		if s.Shared() {

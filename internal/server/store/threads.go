@@ -112,9 +112,6 @@ func (repo *Threads) Page(t perdure.TenantID, p Page, children bool) ([]perdure.
 		return nil, "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
 	seen, far := 0, "" // the threads that were read, and the last of them if they are too many
-	place := func(th *perdure.Thread) string {
-		return strconv.FormatInt(int64(th.UpdatedAt), 10) + "." + string(th.ID)
-	}
 	out, next, err := paged(p, func(after string, n int, row func(*perdure.Thread) error) error {
 		for taken := 0; taken < n; {
 			got := 0
@@ -122,7 +119,7 @@ func (repo *Threads) Page(t perdure.TenantID, p Page, children bool) ([]perdure.
 			err := threadHeads.query(repo.in.sess,
 				"WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
 				[]any{string(t), at, id, int64(n)}, func(th *perdure.Thread) error {
-					got, seen, after = got+1, seen+1, place(th)
+					got, seen, after = got+1, seen+1, ThreadCursor(th)
 					if !children && th.Parent != "" {
 						return nil
 					}
@@ -138,9 +135,7 @@ func (repo *Threads) Page(t perdure.TenantID, p Page, children bool) ([]perdure.
 			}
 		}
 		return nil
-	}, place, func(th *perdure.Thread) int {
-		return 512 + quoted(string(th.ID)) + quoted(th.Title) + 6*4*perdure.MaxThreadText
-	})
+	}, ThreadCursor, threadSize)
 	for i := range out {
 		if err == nil && out[i].Title == "" {
 			err = findTitle(repo.in.sess, &out[i])
@@ -295,8 +290,9 @@ func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (
 // InUse tells why a thread can't be removed: a live run is on it, or an open chord continues there.
 // It is empty if nothing uses the thread.
 func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
-	live, err := repo.runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL",
-		[]any{string(t), string(id)}, 1,
+	// The order is that of the index of live runs. Without it the index of all runs may be taken.
+	live, err := repo.runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL "+
+		"ORDER BY turn, place, created_at, id", []any{string(t), string(id)}, 1,
 		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
 	if err != nil || len(live) > 0 {
 		if len(live) > 0 {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/reads"
 	"github.com/perdure/perdure/internal/server/engine/upkeep"
 	"github.com/perdure/perdure/internal/server/store"
 )
@@ -36,7 +38,104 @@ func (w *World) texts(th perdure.ThreadID) (out []string) {
 	return out
 }
 
+// found lists the threads of a page that match, and gives its cursor.
+func (w *World) found(p store.Page, f reads.ThreadFilter) (ids []perdure.ThreadID, next string) {
+	w.t.Helper()
+	list, next, err := w.E.Threads.Page(w.ctx(), tenant, p, f)
+	w.check(err == nil, "threads by %+v: %v", f, err)
+	for i := range list {
+		ids = append(ids, list[i].ID)
+	}
+	return ids, next
+}
+
 var threadScenarios = []Scenario{
+	{"threads are found by their status", func(w *World) {
+		want := make(map[perdure.ThreadStatus][]perdure.ThreadID) // newest first
+		on := func(status perdure.ThreadStatus, s perdure.Submission) perdure.ThreadID {
+			w.Now = w.Now.Add(time.Second)
+			th := w.thread()
+			want[status] = append([]perdure.ThreadID{th}, want[status]...)
+			if s.Kind != "" {
+				w.on(th, s)
+			}
+			return th
+		}
+		check := func(when string) {
+			w.t.Helper()
+			for _, status := range perdure.ThreadStatuses {
+				got, next := w.found(store.Page{Limit: 10}, reads.ThreadFilter{Status: status})
+				w.check(slices.Equal(got, want[status]) && next == "",
+					"%s, %s: threads %v and next %q, want %v and none", when, status, got, next, want[status])
+			}
+		}
+		no := false
+		breaks := failed("boom")
+		breaks.Retryable = &no
+		on(perdure.ThreadIdle, perdure.Submission{})
+		bad := on(perdure.ThreadError, perdure.Submission{Kind: "bad"})
+		w.commit(w.takeKind("bad"), perdure.Commit{Outcome: breaks})
+		on(perdure.ThreadWaiting, perdure.Submission{Kind: "asks"})
+		w.commit(w.takeKind("asks"), perdure.Commit{Waits: []perdure.WaitSpec{forYes("ok")}, Outcome: suspend})
+		on(perdure.ThreadWaiting, perdure.Submission{Kind: "root"})
+		w.commit(w.takeKind("root"), perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "low"}},
+			Waits:   wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: []string{"c"}}),
+			Outcome: suspend})
+		w.commit(w.takeKind("low"), perdure.Commit{Waits: []perdure.WaitSpec{forYes("ok")}, Outcome: suspend})
+		on(perdure.ThreadBusy, perdure.Submission{Kind: "sleeps"})
+		w.commit(w.takeKind("sleeps"), perdure.Commit{Outcome: suspend, Waits: wait(perdure.WaitSpec{ID: "t",
+			Type: perdure.WaitTimer, Timeout: perdure.Duration(time.Hour)})})
+		on(perdure.ThreadBusy, perdure.Submission{Kind: "queued"})
+		check("at first")
+
+		ops := make([]kernel.Op, 101)
+		for i := range ops {
+			ops[i] = &life.CreateThread{Tenant: tenant}
+		}
+		w.Now = w.Now.Add(time.Second)
+		w.E.DoAll(w.ctx(), ops...)
+		over := reads.ThreadFilter{Status: perdure.ThreadError, Over: func() bool { return true }}
+		got, next := w.found(store.Page{Limit: 10}, over)
+		w.check(len(got) == 0 && next != "", "a page whose time is over: %v and next %q, want none and a cursor", got,
+			next)
+		got, next = w.found(store.Page{After: next, Limit: 10}, over)
+		w.check(slices.Equal(got, []perdure.ThreadID{bad}) && next == "", "the page after it: %v and next %q, want %s",
+			got, next, bad)
+
+		w.on(bad, perdure.Submission{Kind: "good"})
+		w.complete(w.takeKind("good"), `1`)
+		got, _ = w.found(store.Page{Limit: 10}, reads.ThreadFilter{Status: perdure.ThreadError})
+		w.check(len(got) == 0, "threads in error after the next run completed: %v, want none", got)
+	}},
+	{"threads are found by their metadata", func(w *World) {
+		var ids []perdure.ThreadID
+		for _, metadata := range []string{`{"team":"red","n":1}`, `{"team":"blue","n":1.0,"ok":true}`,
+			`{"team":["red"],"n":"1"}`, fmt.Sprintf(`{"team":"red","more":%s}`, big("x"))} {
+			w.Now = w.Now.Add(time.Second)
+			op := &life.CreateThread{Tenant: tenant, Metadata: json.RawMessage(metadata)}
+			w.do(op)
+			ids = append(ids, op.Thread.ID)
+		}
+		for _, c := range []struct {
+			entries map[string]string
+			want    []perdure.ThreadID
+		}{
+			{map[string]string{"team": "red"}, []perdure.ThreadID{ids[3], ids[0]}},
+			{map[string]string{"n": "1"}, []perdure.ThreadID{ids[2], ids[1], ids[0]}},
+			{map[string]string{"ok": "true", "team": "blue"}, []perdure.ThreadID{ids[1]}},
+			{map[string]string{"ok": "true", "team": "red"}, nil},
+			{map[string]string{"none": ""}, nil},
+		} {
+			got, next := w.found(store.Page{Limit: 10}, reads.ThreadFilter{Metadata: c.entries})
+			w.check(slices.Equal(got, c.want) && next == "", "threads with %v: %v and next %q, want %v", c.entries, got,
+				next, c.want)
+		}
+		red := reads.ThreadFilter{Metadata: map[string]string{"team": "red"}}
+		got, next := w.found(store.Page{Limit: 1}, red)
+		w.check(slices.Equal(got, ids[3:]), "the first page: %v, want %s", got, ids[3])
+		got, _ = w.found(store.Page{Limit: 1, After: next}, red)
+		w.check(slices.Equal(got, ids[:1]), "the second page: %v, want %s", got, ids[0])
+	}},
 	{"threads are listed by their last activity, with a title, the last message and the live run", func(w *World) {
 		named := &life.CreateThread{Tenant: tenant, Metadata: json.RawMessage(`{"title":"named"}`)}
 		w.do(named)

@@ -35,6 +35,7 @@ var Unfeatured = map[string]string{
 	"0030_worker_library": "the release of a worker's library is shown, and decides nothing",
 	"0032_names": "a node of the release before refuses a name in a body, and a name whose run or thread it has " +
 		"removed counts as free",
+	"0038_thread_runs": "an index, which every node writes",
 }
 
 // Requires refuses an operation while a node is connected that does not know a feature. Operations

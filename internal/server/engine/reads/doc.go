@@ -17,5 +17,5 @@
 //   - entries.go, replay.go, artifacts.go, approvals.go, groups.go, late_results.go, views.go,
 //     names.go: parts of a run, and names.
 //   - attention.go: what may need a person, and how runs of a kind went.
-//   - threads_list.go, backup.go, watchlog.go: threads, backups, the watchdog's log.
+//   - threads_find.go, threads_list.go, backup.go, watchlog.go: threads, backups, the watchdog's log.
 package reads

@@ -14,46 +14,45 @@ type ListedThread struct {
 	// Last is nil if the thread has no messages.
 	Last *store.LastMessage
 	// Live is the active run, or nil.
-	Live *store.LiveRun
+	Live   *store.LiveRun
+	Status perdure.ThreadStatus
 	// Names are those that callers chose.
 	Names []string
 }
 
-// Page reads a page of a tenant's threads, with those of children or without. next is the cursor of
-// the next page if there may be one.
+// Page reads a page of a tenant's threads. next is the cursor of the next page if there may be one: a page
+// of a filter that few threads match may be short, or empty, and have one.
 func (q Threads) Page(
-	ctx context.Context, t perdure.TenantID, p kernel.Page, children bool,
+	ctx context.Context, t perdure.TenantID, p kernel.Page, f ThreadFilter,
 ) (list []ListedThread, next string, err error) {
 	err = q.e.Store().View(ctx, func(v *store.View) error {
-		var rows []perdure.Thread
-		if rows, next, err = v.Threads.Page(t, p, children); err != nil {
-			return err
-		}
-		var active []perdure.RunID
-		ids := make([]perdure.ThreadID, len(rows))
-		for i := range rows {
-			if ids[i] = rows[i].ID; rows[i].Active != "" {
-				active = append(active, rows[i].Active)
+		x := threadSearch{v: v, t: t}
+		if f.selects() {
+			list, next, err = x.find(p, &f)
+		} else {
+			var rows []perdure.Thread
+			if rows, next, err = v.Threads.Page(t, p, !f.WithoutChildren); err == nil {
+				list, err = x.withStatus(rows)
 			}
 		}
-		live, err := v.Runs.Live(t, active)
 		if err != nil {
 			return err
+		}
+		ids := make([]perdure.ThreadID, len(list))
+		for i := range list {
+			ids[i] = list[i].ID
 		}
 		names, err := v.Names.OfThreads(t, ids)
 		if err != nil {
 			return err
 		}
 		last, err := v.Threads.LastMessages(t, ids)
-		for _, th := range rows {
-			x := ListedThread{Thread: th, Names: names[th.ID]}
+		for i := range list {
+			th := &list[i]
+			th.Names = names[th.ID]
 			if m, ok := last[th.ID]; ok {
-				x.Last = &m
+				th.Last = &m
 			}
-			if r, ok := live[th.Active]; ok {
-				x.Live = &r
-			}
-			list = append(list, x)
 		}
 		return err
 	})

@@ -96,7 +96,7 @@ type timelines struct {
 	number int64
 	// blank is the server that was admitted without a record, before the first start has made its tables.
 	blank timelineRecord
-	told   map[string]bool // refusals that were logged
+	told  map[string]bool // refusals that were logged
 }
 
 // recordQuery reads the rows that a place is judged by.

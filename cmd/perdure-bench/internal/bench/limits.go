@@ -293,7 +293,8 @@ func (b *Bench) block(ctx context.Context, p *place, tenants, keys int) (err err
 			}
 		}
 		for {
-			claim := &dispatch.Claim{Tenant: of, Worker: "holder", Kinds: []string{kindLive}, Slots: 1000, Start: true}
+			claim := &dispatch.Claim{Tenant: of, Worker: "holder", Kinds: []string{kindLive}, Slots: 1000,
+				Start: true}
 			if err := t.engine.Step(t.store.Now(), claim)[0]; err != nil {
 				return err
 			}

@@ -254,7 +254,7 @@ func (p *place) clear(ctx context.Context, b *Bench) error {
 	return err
 }
 
-// block submits b.Live runs, of one tenant or many, under one key or many, of which those with a slot are leased for good.
+// block submits b.Live runs, of one tenant or many, under one key or many. Those with a slot are leased for good.
 func (b *Bench) block(ctx context.Context, p *place, tenants, keys int) (err error) {
 	t, err := openProcess(p)
 	if err != nil {

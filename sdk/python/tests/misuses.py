@@ -652,6 +652,8 @@ def main():
 class Here:
     """The server of the environment."""
 
+    moves_clock, ahead = False, 0
+
     def client(self):
         return perdure.Client()
 

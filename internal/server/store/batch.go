@@ -24,7 +24,7 @@ import (
 // have the version that was read. If one of them has not, the transaction is rolled back and the
 // batch is decided again, without the cache. Inputs that have no version are in inputs.go.
 // After triesShared conflicts a batch of several operations is cut into halves. A single operation
-// is tried maxTries times.
+// is tried maxTries times, and then again by Store.DoAll, which holds up no other operation.
 //
 // Other failures: a row that is locked by another session is found and left out (locks.go). On a
 // full disk the reserve is freed and the batch is tried again. After a lost connection the batch is
@@ -167,6 +167,9 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 			}
 		}
 		break
+	}
+	if len(ops) == 1 && errors.Is(err, errConflict) && !isSweep(ops) {
+		return sameError(1, errContended), nil
 	}
 	code := perdure.CodeOf(err)
 	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) && !s.dialect.busy(err) {
@@ -379,15 +382,16 @@ func (s *Store) Do(ctx context.Context, op Op) error { return s.DoAll(ctx, op)[0
 
 // DoAll is Do for several operations. They are written in their order, in one batch as far as they
 // fit, and each has its own error. All of them use the lane of the first. A single operation that
-// needs a locked row is tried again for a while, without holding up others. The watchdog skips such
-// a row by itself.
+// needs a locked row, or a row that other nodes change all the time, is tried again for a while,
+// without holding up others. The watchdog skips such a row by itself.
 func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	errs := s.doAll(ctx, ops)
-	if len(ops) != 1 || !Locked(errs[0]) || isSweep(ops) {
+	again := func() bool { return Locked(errs[0]) || same(errs[0], errContended) }
+	if len(ops) != 1 || !again() || isSweep(ops) {
 		return errs
 	}
 	begin := time.Now()
-	for pause := lookAgain; Locked(errs[0]) && time.Since(begin) < askAgain; pause = min(2*pause, askEvery) {
+	for pause := lookAgain; again() && time.Since(begin) < askAgain; pause = min(2*pause, askEvery) {
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-t.C:

@@ -47,8 +47,8 @@ const (
 	wary = 10 * time.Second
 	// recheckEvery is the interval at which held rows are asked for again.
 	recheckEvery = 100 * time.Millisecond
-	// askAgain is how long a caller's operation on a held row is tried again, and askEvery the longest
-	// pause before the next try.
+	// askAgain is how long a caller's operation on a held or contended row is tried again, and
+	// askEvery the longest pause before the next try.
 	askAgain = 2 * time.Second
 	askEvery = 400 * time.Millisecond
 	// maxHeld bounds the held rows that a lane remembers. Further ones are found by each look.
@@ -66,6 +66,9 @@ var (
 	// batch do not wait for it.
 	errLocked = perdure.Errorf(perdure.CodeUnavailable,
 		"nothing was written: somebody else holds what it changes locked in the database")
+	// errContended refuses an operation that other nodes were quicker than in every try.
+	errContended = perdure.Errorf(perdure.CodeUnavailable,
+		"nothing was written: others change the same row all the time")
 	// refusedTable refuses an operation that needs a table that is locked as a whole.
 	refusedTable = perdure.Errorf(perdure.CodeUnavailable,
 		"nothing was written: somebody else holds a whole table locked in the database")

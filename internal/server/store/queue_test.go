@@ -393,6 +393,32 @@ func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 	})
 }
 
+// Another node changes a row all the time, and is quicker for longer than a batch is tried. The
+// caller's operation is still written.
+func TestContendedOperationIsTriedAgain(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		at.Hooks.Age = func() time.Duration { return 0 }
+		s := open(t, at)
+		other := open(t, Options{Memory: at.Memory, URL: at.URL})
+		if err := other.Batch(other.Now(), insert("contended"))[0]; err != nil {
+			t.Fatal(err)
+		}
+		tried := 0
+		s.opt.Hooks.BeforeWrite = func() {
+			if tried < 2*maxTries {
+				other.Batch(other.Now(), bump("contended"))
+			}
+		}
+		op := opFunc(func(tx *Tx) error {
+			tried++
+			return bump("contended").Do(tx)
+		})
+		if err := s.Do(t.Context(), op); err != nil || tried < 2*maxTries {
+			t.Errorf("the operation was decided %d times: %v, want %d times and no error", tried, err, 2*maxTries)
+		}
+	})
+}
+
 // While several tenants write, a batch takes a limited number of operations of each. A tenant alone
 // fills batches.
 func TestBatchLimitsOperationsPerTenant(t *testing.T) {

@@ -35,6 +35,8 @@ type Call struct {
 	params map[string]string
 	// begun is set once a part of the answer was written.
 	begun bool
+	// accepted is set once the answer can't be a refusal any more, perhaps before it has begun.
+	accepted bool
 }
 
 // inProcess is the address of the API within the process.

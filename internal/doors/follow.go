@@ -15,6 +15,9 @@ func (s *Stream) Follow(ctx context.Context, id perdure.RunID, head int64, from 
 		if err != nil {
 			return err
 		}
+		if err := s.Begin(); err != nil {
+			return err
+		}
 		frames, more, err := t(e)
 		if err != nil {
 			return err

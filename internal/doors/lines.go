@@ -54,11 +54,12 @@ func (c Cursor) Has(line int64, frame int) bool {
 
 // Lines yields the lines of a run's log after a number, as they are written, until the run has ended.
 // It holds one page of them. A refusal of the API before the first line is yielded as an error, so that
-// it can be answered; later, a connection to the log that breaks is made again. The end of the context
+// it can be answered. Later, and if the answer has begun already, the log is asked for again: the caller
+// must not lose the answer because its tenant has too many streams at the moment. The end of the context
 // is an error. Lines that are no longer stored are left out.
 func (c *Call) Lines(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[*api.Event, error] {
 	return func(yield func(*api.Event, error) bool) {
-		for begun, failed := false, 0; ; failed++ {
+		for begun, failed := c.accepted, 0; ; failed++ {
 			err := error(nil)
 			for e, why := range c.API.Stream(ctx, id, after, client.StreamOptions{Once: true}) {
 				if errors.As(why, new(*client.StreamGapError)) {

@@ -46,6 +46,7 @@ func (c *Call) open(media, beat string) (o *open, ctx context.Context) {
 func (o *open) begin() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.call.accepted = true
 	if o.hold == 0 {
 		return o.flushHeaders()
 	}

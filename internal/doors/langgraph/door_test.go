@@ -112,7 +112,15 @@ func (w *world) do(method, path string, body any, headers ...string) (status int
 		}
 		raw = string(b)
 	}
-	req, err := http.NewRequestWithContext(w.Ctx, method, w.url+"/doors/langgraph"+path, strings.NewReader(raw))
+	res := w.open(method, path, raw, headers...)
+	defer res.Body.Close()
+	return res.StatusCode, w.read(res), res.Header
+}
+
+// open makes a call, and returns when the answer begins.
+func (w *world) open(method, path, body string, headers ...string) *http.Response {
+	w.T.Helper()
+	req, err := http.NewRequestWithContext(w.Ctx, method, w.url+"/doors/langgraph"+path, strings.NewReader(body))
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -124,12 +132,17 @@ func (w *world) do(method, path string, body any, headers ...string) (status int
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	defer res.Body.Close()
+	return res
+}
+
+// read reads an answer to its end.
+func (w *world) read(res *http.Response) string {
+	w.T.Helper()
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
-		w.T.Fatalf("%s %s: the answer broke off: %v", method, path, err)
+		w.T.Fatalf("%s %s: the answer broke off: %v", res.Request.Method, res.Request.URL.Path, err)
 	}
-	return res.StatusCode, string(b), res.Header
+	return string(b)
 }
 
 // get makes a call that has to succeed, and reads its answer.

@@ -282,7 +282,9 @@ func (p *part) locate(c *doors.Call, how string) {
 	}
 }
 
-func (p *part) stream(c *doors.Call, modes map[string]bool) error {
+// stream answers with the frames of a run. The answer of a call that has started the run begins at once:
+// if it were refused, the caller would start another run.
+func (p *part) stream(c *doors.Call, modes map[string]bool, started bool) error {
 	from, err := doors.ParseCursor(c.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
@@ -290,21 +292,31 @@ func (p *part) stream(c *doors.Call, modes map[string]bool) error {
 	p.locate(c, "/stream"+modeQuery(modes))
 	t := p.translator(c, modes)
 	return c.Streaming(func(ctx context.Context, s *doors.Stream) error {
-		if err := s.Begin(); err != nil {
-			return err
+		if started {
+			if err := s.Begin(); err != nil {
+				return err
+			}
 		}
 		return s.Follow(ctx, p.RunID, t.head, from, t.line)
 	})
 }
 
-func (p *part) wait(c *doors.Call) error {
+// wait answers with the values at the end of a run. Started is as for stream.
+func (p *part) wait(c *doors.Call, started bool) error {
 	p.locate(c, "/join")
 	t := p.translator(c, nil)
 	return c.Waiting(func(ctx context.Context, begin func() error) (any, error) {
-		if err := begin(); err != nil {
-			return nil, err
+		begun := false
+		if started {
+			if err := begin(); err != nil {
+				return nil, err
+			}
+			begun = true
 		}
 		for e, err := range c.Lines(ctx, p.RunID, 0) {
+			if err == nil && !begun {
+				begun, err = true, begin()
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -338,7 +350,7 @@ func waitForNewRun(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
-	return p.wait(c)
+	return p.wait(c, true)
 }
 
 func streamNewRun(c *doors.Call) error {
@@ -351,7 +363,7 @@ func streamNewRun(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
-	return p.stream(c, modes)
+	return p.stream(c, modes, true)
 }
 
 func joinRun(c *doors.Call) error {
@@ -359,7 +371,7 @@ func joinRun(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
-	return p.wait(c)
+	return p.wait(c, false)
 }
 
 func streamRun(c *doors.Call) error {
@@ -367,7 +379,7 @@ func streamRun(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
-	return p.stream(c, modesOf(c.QueryList("stream_mode")))
+	return p.stream(c, modesOf(c.QueryList("stream_mode")), false)
 }
 
 func getRun(c *doors.Call) error {

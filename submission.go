@@ -155,7 +155,7 @@ func (s *Submission) Validate() error {
 		u := *s.Unique
 		s.Unique = &u
 	}
-	if err := s.Unique.validate("unique", UniqueReturn); err != nil {
+	if err := s.Unique.validate("unique", uniqueConflicts); err != nil {
 		return err
 	}
 	if s.Unique != nil && s.Name != "" {
@@ -231,12 +231,8 @@ func (s *Spawn) validate(field string) error {
 		u := *s.Unique
 		s.Unique = &u
 	}
-	if err := s.Unique.validate(field+".unique", UniqueReject); err != nil {
+	if err := s.Unique.validate(field+".unique", childConflicts); err != nil {
 		return err
-	}
-	if s.Unique != nil && s.Unique.OnConflict == UniqueReturn {
-		return Invalid(field+".unique.on_conflict",
-			"takes reject or replace: the run that has the key is a child of another")
 	}
 	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
 		return Invalid(field+".delay", "must lie between 0 and %s", MaxWait)

@@ -38,8 +38,12 @@ const (
 	UniqueReplace UniqueConflict = "replace" // it takes the place of a run that has never started
 )
 
-// uniqueConflicts are all of them.
-var uniqueConflicts = []UniqueConflict{UniqueReturn, UniqueReject, UniqueReplace}
+// Those of a submission and of a child. A child has nothing to return: the run that has the key is a
+// child of another.
+var (
+	uniqueConflicts = []UniqueConflict{UniqueReturn, UniqueReject, UniqueReplace}
+	childConflicts  = uniqueConflicts[1:]
+)
 
 const (
 	// maxUniqueKey limits the key of a unique or debounced run, in bytes.
@@ -97,8 +101,9 @@ func (x *UniqueUse) Holds(r *Run, now Instant) bool {
 	return r.State.Live()
 }
 
-// validate checks a Unique and fills in its defaults.
-func (u *Unique) validate(field string, otherwise UniqueConflict) error {
+// validate checks a Unique and fills in its defaults. Conflicts are what its OnConflict may be; the first
+// one is the default.
+func (u *Unique) validate(field string, conflicts []UniqueConflict) error {
 	if u == nil {
 		return nil
 	}
@@ -115,8 +120,8 @@ func (u *Unique) validate(field string, otherwise UniqueConflict) error {
 	case u.While != UniqueFor && u.For != 0:
 		return Invalid(field+".for", "goes with while \"for\"")
 	}
-	u.OnConflict = cmp.Or(u.OnConflict, otherwise)
-	return oneOf(field+".on_conflict", u.OnConflict, uniqueConflicts)
+	u.OnConflict = cmp.Or(u.OnConflict, conflicts[0])
+	return oneOf(field+".on_conflict", u.OnConflict, conflicts)
 }
 
 // checkUniqueKey checks the key of a unique or debounced run.

@@ -118,13 +118,15 @@ func (c *campaign) run(t *testing.T, nats bool) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range clientCount {
-		clients.Go(func() { l.client(ctx, stop, fmt.Sprintf("c%d", i)) })
+		clients.Go(func() { l.client(ctx, stop, fmt.Sprintf("c%d", i), draw) })
 	}
 	n := &nemesis{fleet: f}
 	c.took.starting = lap()
 	n.run(c.plan)
 	c.took.plan = lap()
-	c.provoke(ctx, t, n)
+	c.provoke(ctx, t, n, func() {
+		clients.Go(func() { l.client(ctx, stop, "talker", func() plot { return talker }) })
+	})
 	c.took.provoking = lap()
 	close(stop)
 	for i := range f.nodes {
@@ -194,8 +196,9 @@ func (c *campaign) collect(ctx context.Context, t *testing.T) {
 const provocations = 20
 
 // provoke brings about the situations that the plan did not lead to: each is provoked by faults of its own while
-// nothing else is broken, until it comes up.
-func (c *campaign) provoke(ctx context.Context, t *testing.T, n *nemesis) {
+// nothing else is broken, until it comes up. Talk starts a client that is nearly always within a call, so that some
+// fault meets one.
+func (c *campaign) provoke(ctx context.Context, t *testing.T, n *nemesis, talk func()) {
 	t.Helper()
 	for round := range provocations {
 		// A situation may be about to come up: a call without an answer is repeated, a lease expires.
@@ -224,6 +227,9 @@ func (c *campaign) provoke(ctx context.Context, t *testing.T, n *nemesis) {
 		}
 		if len(again) == 0 {
 			return
+		}
+		if round == 0 {
+			talk()
 		}
 		done := make(map[string]bool)
 		for _, steps := range again {

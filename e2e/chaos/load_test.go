@@ -152,8 +152,11 @@ var plots = []plot{
 	{kind: "stubborn", share: 3, timeout: 2500 * time.Millisecond, takes: 5000},
 	{kind: "trip", share: 5, timeout: 30 * time.Second, takes: 400},
 	{kind: "loop", share: 4, timeout: 30 * time.Second, loops: 4},
-	{kind: "loop", share: 1, timeout: 30 * time.Second, loops: 100, cancel: true},
+	talker,
 }
+
+// talker sends one signal after the other.
+var talker = plot{kind: "loop", share: 1, timeout: 30 * time.Second, loops: 100, cancel: true}
 
 // draw chooses a plot.
 func draw() plot {
@@ -171,7 +174,7 @@ func draw() plot {
 }
 
 // client plays plots until it is told to stop, each to its end.
-func (l *load) client(ctx context.Context, stop <-chan struct{}, name string) {
+func (l *load) client(ctx context.Context, stop <-chan struct{}, name string, draw func() plot) {
 	for n := 0; ; n++ {
 		select {
 		case <-stop:

@@ -18,38 +18,42 @@ func TestFeaturesWaitForTheLastOlderNode(t *testing.T) {
 	at.Hooks.OlderNode = func() string { return connected }
 	w := newWorld(t, setup{store: &at})
 	w.do("PUT", "/api/v1/limits/steps", `{"concurrency":9}`).is(201)
+	w.do("PUT", "/api/v1/limits/keyed", `{"concurrency":9,"per_key":true}`).is(201)
 	w.start(`{"kind":"steps"}`)
 	g := w.lease("w", `,"start":true`)
-	calls := map[string]func(name string) *answer{
-		kernel.Schedules.Name: func(name string) *answer {
+	tested := map[string]bool{}
+	for _, c := range []struct {
+		kernel.Feature
+		made int
+		call func(name string) *answer
+	}{
+		{kernel.Schedules, 201, func(name string) *answer {
 			return w.do("PUT", "/api/v1/schedules/"+name, `{"every":"1h","kind":"scheduled"}`)
-		},
-		kernel.UniqueRuns.Name: func(name string) *answer {
+		}},
+		{kernel.UniqueRuns, 201, func(name string) *answer {
 			return w.do("POST", "/api/v1/runs", `{"kind":"u","unique":{"key":"`+name+`"}}`)
-		},
-		kernel.PausedKinds.Name: func(name string) *answer {
+		}},
+		{kernel.PausedKinds, 200, func(name string) *answer {
 			return w.do("POST", "/api/v1/kinds/"+name+"/pause", `{}`)
-		},
-		kernel.Limits.Name: func(name string) *answer {
+		}},
+		{kernel.Limits, 201, func(name string) *answer {
 			return w.do("PUT", "/api/v1/limits/"+name, `{"concurrency":1}`)
-		},
-		kernel.StepLimits.Name: func(name string) *answer {
+		}},
+		{kernel.Limits, 200, func(name string) *answer {
+			return w.do("PUT", "/api/v1/limits/keyed/keys/"+name, `{"concurrency":2}`)
+		}},
+		{kernel.Limits, 200, func(name string) *answer {
+			return w.do("PUT", "/api/v1/queues/"+name, `{"concurrency":1}`)
+		}},
+		{kernel.StepLimits, 200, func(name string) *answer {
 			return w.do("POST", "/api/v1/workers/w/limits", fmt.Sprintf(
 				`{"steps":[{"run_id":"%s","epoch":%v,"step":"%s","limits":[{"name":"steps"}]}]}`, g["run_id"],
 				g["epoch"], name))
-		},
-	}
-	for _, f := range kernel.Features {
-		call := calls[f.Name]
-		if call == nil {
-			t.Errorf("the feature %q has no call in this test", f.Name)
-			continue
-		}
+		}},
+	} {
+		f, call, made := c.Feature, c.call, c.made
+		tested[f.Name] = true
 		connected = ""
-		made := 201
-		if f.Name == kernel.PausedKinds.Name || f.Name == kernel.StepLimits.Name {
-			made = 200
-		}
 		call("before").is(made)
 		connected = older
 		detail := call("meanwhile").refuses(409, "older_node")["detail"].(string)
@@ -60,4 +64,11 @@ func TestFeaturesWaitForTheLastOlderNode(t *testing.T) {
 		connected = ""
 		call("meanwhile").is(made)
 	}
+	for _, f := range kernel.Features {
+		if !tested[f.Name] {
+			t.Errorf("the feature %q has no call in this test", f.Name)
+		}
+	}
+	connected = older
+	w.do("PUT", "/api/v1/queues/before", `{}`).is(200) // what ends it, too
 }

@@ -68,9 +68,6 @@ func (op *PutQueueLimits) Do(tx *kernel.Tx) error {
 }
 
 func (op *PutQueueLimits) put(tx *kernel.Tx) error {
-	if err := tx.Requires(kernel.Limits); err != nil {
-		return err
-	}
 	if err := EnsureQueue(tx, op.Tenant, op.Queue); err != nil {
 		return err
 	}
@@ -81,6 +78,15 @@ func (op *PutQueueLimits) put(tx *kernel.Tx) error {
 			return err
 		}
 		op.Row.Limits = string(text)
+	}
+	was, _, err := tx.DB.Queues.Get(op.Tenant, op.Queue)
+	if err != nil || was.Limits == op.Row.Limits && was.Concurrency == op.Row.Concurrency {
+		return err
+	}
+	if op.Row.Limits != "" || op.Row.Concurrency != 0 {
+		if err := tx.Requires(kernel.Limits); err != nil {
+			return err
+		}
 	}
 	tx.DB.Queues.SetLimits(&op.Row)
 	tx.DB.After(func() { cachedQueues.Of(tx.Engine).Forget(queueRef{op.Tenant, op.Queue}) })

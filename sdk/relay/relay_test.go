@@ -34,11 +34,19 @@ var relays = []string{
 	"spawn:one:x select a", "spawn:one:x selectok", "spawn:one:x spawn:one:y first:2", "spawn:one:x race a",
 	"map:one:x,y,z", "par:q:x,y,z", "say:x a say:y", "history say:x a", "newest say:x", "(trip f+ h+ ) a", "(trip f )",
 	"[left a child:one:x ] [right b ]", "[left [deep a ] b ]", "?look a / b ; c", "removed:gone a", "emit:x delta:y a",
+	"a% b%",
 }
 
+// relayed are the words of an agent. One with limits is killed within a step that holds a slot.
 func relayed(n int) string {
-	return fmt.Sprintf("signal:one %s signal:two hold %s signal:three end", relays[n], relays[n])
+	hold := "hold"
+	if limited(n) {
+		hold = "hold%"
+	}
+	return fmt.Sprintf("signal:one %s signal:two %s %s signal:three end", relays[n], hold, relays[n])
 }
+
+func limited(n int) bool { return strings.Contains(relays[n], "%") }
 
 func TestMain(m *testing.M) {
 	if os.Getenv("RELAY_WORKER") != "" {
@@ -252,7 +260,18 @@ func runRelay(t *testing.T, order []string, store string) {
 	for n := range relays {
 		r.kinds[fmt.Sprintf("relay-%d", n)] = relayed(n)
 	}
+	if _, err := r.C.PutLimit(r.Ctx, "narrow", api.PutLimit{Concurrency: new(1)}); err != nil {
+		t.Fatal(err)
+	}
 	ids, stayed := r.begin(), r.begin()
+	var wait, free []perdure.RunID // those that wait at the limit while it is closed, and the others
+	for n, id := range ids {
+		if limited(n) {
+			wait = append(wait, id)
+		} else {
+			free = append(free, id)
+		}
+	}
 	r.signal(stayed, "one", "two", "three")
 	stop := r.next()
 	r.sleeps(ids, "one")
@@ -263,9 +282,23 @@ func runRelay(t *testing.T, order []string, store string) {
 		}
 	}
 	stop()
+	if _, err := r.C.CloseLimit(r.Ctx, "narrow", api.CloseLimit{For: perdure.Duration(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
 	r.signal(ids, "one")
 	stop = r.next("HOLD=1")
-	r.sleeps(ids, "two")
+	r.until(wait, "it waits at the limit", func(p *api.Replay) bool {
+		return slices.ContainsFunc(p.Waits, func(w api.ReplayWait) bool {
+			return w.Asleep && strings.HasPrefix(w.ID, "limit:")
+		})
+	})
+	r.sleeps(free, "two")
+	stop()
+	if _, err := r.C.OpenLimit(r.Ctx, "narrow", api.OpenLimit{}); err != nil {
+		t.Fatal(err)
+	}
+	stop = r.next("HOLD=1")
+	r.sleeps(wait, "two")
 	stop()
 	r.signal(ids, "two")
 	stop = r.next("HOLD=1")

@@ -294,6 +294,62 @@ func TestLateResultIsKept(t *testing.T) {
 	}
 }
 
+// An agent spawns more children than one commit takes.
+func TestAgentWithVeryManyChildren(t *testing.T) {
+	t.Parallel()
+	w := open(t, time.Minute)
+	w.worker()
+	id := w.Start(perdure.Submission{Kind: "wide", Class: perdure.Agent})
+	run := w.until(id, "it waits for its children, or ends", func(r *api.Run) bool {
+		return r.State == perdure.Suspended || r.State.Terminal()
+	})
+	if run.State != perdure.Suspended || run.Attempt != 1 {
+		t.Fatalf("run %s is %s in attempt %d (error %+v), want suspended", id, run.State, run.Attempt, run.Error)
+	}
+	children := 0
+	for of := (client.Filter{ParentRunID: id, Limit: 200}); ; {
+		page, err := w.C.List(w.Ctx, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		children += len(page.Runs)
+		if of.Cursor = page.NextCursor; of.Cursor == "" {
+			break
+		}
+	}
+	if children != 2100 {
+		t.Errorf("the run has %d children, want 2100", children)
+	}
+	if _, err := w.C.Cancel(w.Ctx, id, "enough", time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+// A step sees that the user has said something since.
+func TestStepSeesUnreadMessages(t *testing.T) {
+	t.Parallel()
+	w := open(t, time.Minute)
+	w.worker()
+	th, err := w.C.CreateThread(w.Ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func(text string) {
+		t.Helper()
+		if _, err := w.C.AppendMessage(w.Ctx, th.ThreadID, perdure.Message{Role: perdure.RoleUser,
+			Content: client.JSON(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say("one")
+	id := w.Start(perdure.Submission{Kind: "talks", Class: perdure.Agent, ThreadID: th.ThreadID})
+	w.noted("talks")
+	say("two")
+	if run := w.End(id); run.State != perdure.Completed || string(run.Result) != "false" {
+		t.Errorf("run %s is %s with %s (error %+v), want completed with false", id, run.State, run.Result, run.Error)
+	}
+}
+
 // A step whose limit has no room for long suspends its run, which frees the worker, and goes on when there is room.
 func TestStepWaitsForItsLimit(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ import (
 //	a             the step a, with one effect
 //	a+            the same with an undo
 //	a~            the same with other options: a timeout and retries
+//	a%            the same under the limit "narrow"
 //	try:a         a step that fails for good, and the agent goes on
 //	paragraph:x   a step "paragraph" about x, without saying so; about:x says so with For
 //	measure:T     a step whose result has the type T
@@ -352,6 +353,9 @@ func (s *script) step(word string, parts []string) error {
 	case strings.HasSuffix(word, "~"):
 		name = strings.TrimSuffix(word, "~")
 		opts = append(opts, agent.Timeout(time.Minute), agent.Retry{Attempts: 4})
+	case strings.HasSuffix(word, "%"):
+		name = strings.TrimSuffix(word, "%")
+		opts = append(opts, agent.Limit("narrow", "", 0))
 	}
 	got, err := agent.Step(s.ctx, name, func(context.Context) (string, error) {
 		did := strings.TrimSpace(name + " " + about)

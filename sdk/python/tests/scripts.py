@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any, Optional
 
+from perdure import Limit
 from perdure.errors import Failure, WaitTimeout
 
 
@@ -160,6 +161,8 @@ class Script:
             name, options = word[:-1], {"undo": lambda of, s: self.note(s.run_id, "undo " + of)}
         elif word[-1] == "~":
             name, options = word[:-1], {"timeout": 60, "retries": 3}
+        elif word[-1] == "%":
+            name, options = word[:-1], {"limit": Limit("narrow")}
         did = (name + " " + about).strip()
         got = await self.ctx.step(name, self.did(did, did), type=str, **options)
         self.say("%s=%s" % (about, got) if about else got)

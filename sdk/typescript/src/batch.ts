@@ -58,8 +58,27 @@ export class FrameDraft {
   }
 }
 
+/** What a commit may have: the server takes 1000 entries and 8 MiB, and an outcome counts as well. */
+const largeEntries = 500;
+const maxEntries = 998; // without a frame and its reports
+const largeBytes = 4 << 20;
+
+/** Says about how many bytes a value has. */
+function sizeOf(v: unknown): number {
+  if (typeof v === "string") return Buffer.byteLength(v) + 2;
+  if (typeof v !== "object" || v === null) return 8;
+  let n = 2;
+  if (Array.isArray(v)) for (const x of v) n += 1 + sizeOf(x);
+  else for (const [name, x] of Object.entries(v)) n += name.length + 4 + sizeOf(x);
+  return n;
+}
+
 /** What the next commit has. */
 export class Batch {
+  /** How many entries of each list are counted in bytes. */
+  private measured: number[] = [];
+  private bytes = 0;
+
   constructor(
     /** The key of the frame, once it is known. Facts of this batch refer to it. */
     readonly name: { key: string } = { key: "" },
@@ -85,6 +104,19 @@ export class Batch {
       this.views.size + this.messages.length + this.events.length + this.limits.length + this.ack.length === 0 &&
       this.frame.build() === undefined
     );
+  }
+
+  /** Tells whether there is no room for so many entries more, or whether what is to come belongs into another commit. */
+  full(more: number): boolean {
+    const lists: unknown[][] = [this.entries, this.children, this.waits, this.messages, this.events, this.frame.in];
+    lists.forEach((list, i) => {
+      for (let at = this.measured[i] ?? 0; at < list.length; at++) this.bytes += sizeOf(list[at]);
+      this.measured[i] = list.length;
+    });
+    let n = this.ack.length + this.close.length + this.cancel.length + this.views.size;
+    for (const list of [this.entries, this.children, this.messages, this.events]) n += list.length;
+    for (const w of this.waits) n += Math.max(1, Array.isArray(w.keys) ? w.keys.length : 0);
+    return n >= largeEntries || n + more > maxEntries || this.bytes >= largeBytes;
   }
 
   /** Returns a copy to which can be added. */

@@ -53,6 +53,8 @@ function baseOf(id: string): string {
 export class Execution {
   readonly facts: Facts;
   batch = new Batch();
+  /** Batches that are large enough. They are sent before the one in the making. */
+  private before: Batch[] = [];
   readonly main: Branch;
   defect: Defect | undefined;
   cancelled = false;
@@ -175,9 +177,12 @@ export class Execution {
   private async finish(outcome: () => Outcome): Promise<void> {
     await this.chain.catch(() => undefined);
     if (this.defect) this.dropNew();
+    await this.send(true).catch((err: unknown) => {
+      outcome = this.failed(err);
+    });
     for (let refused = false; ; ) {
       try {
-        this.commitDone(await this.session.commit(this.build(outcome, true)));
+        this.commitDone(await this.session.commit(this.build(this.batch, outcome, true)));
         return;
       } catch (err) {
         if (!(err instanceof Refused)) throw err;
@@ -197,12 +202,15 @@ export class Execution {
 
   /** Leaves out what a held execution would have begun. Facts that were found in the inbox are kept. */
   private dropNew(): void {
-    const { in: items } = this.batch.frame;
-    const { ack, entries, name } = this.batch;
-    this.batch = new Batch(name);
-    this.batch.entries = entries.filter((e) => e.key.startsWith("_data:"));
-    this.batch.frame.in = items;
-    this.batch.ack = ack;
+    const found = (b: Batch): Batch => {
+      const kept = new Batch(b.name);
+      kept.entries = b.entries.filter((e) => e.key.startsWith("_data:"));
+      kept.frame.in = b.frame.in;
+      kept.ack = b.ack;
+      return kept;
+    };
+    this.before = this.before.map(found);
+    this.batch = found(this.batch);
   }
 
   // ---- calls
@@ -219,6 +227,7 @@ export class Execution {
       throw this.misuse(`${what} while ${b.busy} is not over: one context makes one call at a time; await it, or begin branches with ctx.all`);
     const saga = b.sagas.at(-1);
     if (saga && scope?.saga !== saga) throw this.misuse(`${what} while the saga ${saga.name} is not over: await the saga`);
+    this.room(1);
   }
 
   /**
@@ -365,6 +374,7 @@ export class Execution {
       if (item.seq <= this.lastInbox && item.seq > 0) continue;
       this.lastInbox = Math.max(this.lastInbox, item.seq);
       if (this.facts.seqs.has(item.seq)) continue;
+      this.room(1);
       if (item.type === "limit") this.batch.ack.push(item.seq);
       else if (["child", "wait", "approval", "callback", "timeout"].includes(item.type)) this.addFact(itemOf(item));
       else this.loose.push(item);
@@ -376,25 +386,25 @@ export class Execution {
   }
 
   /** Makes an item a fact, which is written with the next commit. */
-  addFact(item: Item): Fact {
+  addFact(item: Item, batch = this.batch): Fact {
     const how = apart(item.data, depthOf);
-    const fact: Fact = { ...item, order: this.base + (item.seq || this.lastInbox + 0.5), frame: this.batch.name, at: Infinity };
+    const fact: Fact = { ...item, order: this.base + (item.seq || this.lastInbox + 0.5), frame: batch.name, at: Infinity };
     const written = { ...item };
     if (how !== undefined) {
       const value = how === "quoted" ? print(item.data) : (item.data as Json);
-      this.batch.entries.push({ key: `_data:${item.seq}`, value });
+      batch.entries.push({ key: `_data:${item.seq}`, value });
       delete written.data;
       written.apart = true;
       if (how === "quoted") written.quoted = true;
     }
     this.facts.items.push(fact);
-    const list = this.batch.frame.in;
+    const list = batch.frame.in;
     let at = list.length;
     while (item.seq > 0 && at > 0 && (list[at - 1] as Item).seq > item.seq) at--;
     list.splice(at, 0, written);
     if (item.seq > 0) {
       this.facts.seqs.add(item.seq);
-      this.batch.ack.push(item.seq);
+      batch.ack.push(item.seq);
     }
     return fact;
   }
@@ -407,9 +417,21 @@ export class Execution {
 
   // ---- commits
 
+  /** Returns all that is not sent yet. */
+  unsent(): Batch[] {
+    return [...this.before, this.batch];
+  }
+
+  /** Begins another commit if there is no room for so many entries in this one. */
+  room(entries: number): void {
+    if (this.batch.empty() || !this.batch.full(entries)) return;
+    this.before.push(this.batch);
+    this.batch = new Batch();
+  }
+
   /** Returns when everything that was done before is durable. */
   async flush(): Promise<void> {
-    const sent = this.chain.then(() => (this.batch.empty() || this.ended ? undefined : this.send()));
+    const sent = this.chain.then(() => (this.ended ? undefined : this.send()));
     this.chain = sent.catch(() => undefined);
     await sent;
   }
@@ -424,23 +446,29 @@ export class Execution {
     });
   }
 
-  private async send(): Promise<void> {
+  /** Sends the batches that are large enough, and then the one in the making unless it stays. */
+  private async send(stays = false): Promise<void> {
     for (;;) {
-      const sent = this.batch;
-      const body = this.build();
-      this.batch = new Batch();
+      const sent = this.before.shift() ?? this.batch;
+      const last = sent === this.batch;
+      if (last && (stays || sent.empty())) return;
+      const body = this.build(sent);
+      if (last) this.batch = new Batch();
       try {
         this.commitDone(await this.session.commit(body));
-        return;
+        if (last) return;
       } catch (err) {
         if (err instanceof Lost) {
           this.lose();
           return await new Promise<never>(() => undefined);
         }
         if (!(err instanceof Refused)) throw err;
-        sent.absorb(this.batch);
-        this.batch = sent;
-        if (this.refuseChild(err) !== undefined) continue;
+        if (last && this.before.length === 0) {
+          sent.absorb(this.batch);
+          this.batch = sent;
+        } else this.before.unshift(sent);
+        if (this.refuseChild(err, sent) !== undefined) continue;
+        this.before = [];
         this.batch = new Batch();
         if (err.code === "nondeterminism") throw this.hold("nondeterminism", err.detail);
         throw new Failure(err.code, err.detail, { permanent: true });
@@ -448,9 +476,8 @@ export class Execution {
     }
   }
 
-  /** Builds the commit of the batch, and puts the record of the input into the first one. */
-  private build(outcome?: () => Outcome, ends = false): CommitBody {
-    const b = this.batch;
+  /** Builds the commit of a batch, and puts the record of the input into the first one. */
+  private build(b: Batch, outcome?: () => Outcome, ends = false): CommitBody {
     if (this.firstCommit && this.inputFields !== undefined && !ends) {
       const step = b.entries.find((e) => !e.key.startsWith("_"));
       if (step && b.frame.build() === undefined) {
@@ -472,12 +499,12 @@ export class Execution {
   }
 
   /** Takes a child that the server has refused out of the batch. Returns its key. */
-  private refuseChild(err: Refused): string | undefined {
+  private refuseChild(err: Refused, batch = this.batch): string | undefined {
     const n = /\.children\[(\d+)\]/.exec(err.field)?.[1];
-    const child = n === undefined || err.code === "nondeterminism" ? undefined : this.batch.children[Number(n)];
+    const child = n === undefined || err.code === "nondeterminism" ? undefined : batch.children[Number(n)];
     if (!child) return undefined;
-    this.batch.children.splice(Number(n), 1);
-    this.addFact({ seq: 0, type: "child", name: child.key, outcome: "failed", data: { reason: err.code, message: err.detail } });
+    batch.children.splice(Number(n), 1);
+    this.addFact({ seq: 0, type: "child", name: child.key, outcome: "failed", data: { reason: err.code, message: err.detail } }, batch);
     return child.key;
   }
 
@@ -608,15 +635,24 @@ export class Execution {
   private async suspend(): Promise<void> {
     if (this.ended || this.running > 0 || this.wake()) return;
     if (this.defect) throw this.defect; // a call that was not awaited waits, and another one was a misuse
+    if (this.before.length > 0) {
+      await this.send(true);
+      return await this.suspend();
+    }
     for (;;) {
-      const before = this.batch;
+      let before = this.batch;
       this.batch = before.copy();
       const ids: string[] = [];
       this.main.each((b) => {
         if (b.parked) ids.push(...b.parked.open());
       });
+      if (this.before.length > 0) { // of many waits the first ones are opened before
+        await this.send(true);
+        if (this.ended || this.running > 0 || this.wake()) return;
+        before = new Batch();
+      }
       try {
-        await this.session.commit(this.build(() => ({ type: "suspend", waits: [...new Set(ids)] })));
+        await this.session.commit(this.build(this.batch, () => ({ type: "suspend", waits: [...new Set(ids)] })));
         this.ended = true;
         return this.settle("suspended");
       } catch (err) {
@@ -633,7 +669,7 @@ export class Execution {
   private async again(): Promise<void> {
     const id = `_again:${this.grant.epoch}`;
     for (;;) {
-      const body = this.build(() => ({ type: "suspend", waits: [id] }));
+      const body = this.build(this.batch, () => ({ type: "suspend", waits: [id] }));
       body.waits = [...(body.waits ?? []), { id, type: "callback", timeout: "1ms" }];
       try {
         await this.session.commit(body);
@@ -648,7 +684,7 @@ export class Execution {
   }
 
   private async stopInstead(): Promise<void> {
-    if (!this.batch.empty()) await this.send();
+    await this.send();
     this.requestCancel(true);
   }
 

@@ -31,7 +31,10 @@ export function openJoin(x: Execution, id: string, mode: Mode, sources: readonly
     const keys = children.filter((c) => c.onStall === stall).map((c) => c.key);
     for (let i = 0; i < keys.length; i += perWait) {
       const wait = `${id}${stall ? ".stall" : ""}${i > 0 ? `.${i / perWait + 1}` : ""}`;
-      x.batch.waits.push({ id: wait, type: "children", mode, keys: keys.slice(i, i + perWait), timeout: "never", ...(stall ? { on_stall: true } : {}) });
+      const part = keys.slice(i, i + perWait);
+      x.room(part.length);
+      x.batch.waits.push({ id: wait, type: "children", mode, keys: part, timeout: "never", ...(stall ? { on_stall: true } : {}) });
+      x.room(1);
       ids.push(wait);
     }
   }
@@ -71,7 +74,7 @@ async function readResult(x: Execution, s: Source, fact: Fact | undefined): Prom
       );
     if (own) {
       fact.unfit = true;
-      const written = x.batch.frame.in.find((i) => i.seq === fact.seq);
+      const written = x.unsent().flatMap((b) => b.frame.in).find((i) => i.seq === fact.seq);
       if (written) written.unfit = true;
     } else {
       x.facts.unfit.add(s.unfitKey());

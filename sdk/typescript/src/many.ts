@@ -114,6 +114,10 @@ class MapRun {
       this.x.begin(this.b, `${this.key}/${this.n}: the journal does not have this child`);
       this.push(this.n++);
       live++;
+      if (this.x.batch.full(1)) {
+        this.note();
+        this.x.room(1);
+      }
     }
     if (this.n > before) this.note();
     return this.n > before;
@@ -182,7 +186,9 @@ class MapRun {
     const attempt = () => (this.done() !== done ? { value: true } : undefined);
     await x.wait(b, `${id}: the journal does not have this wait`, attempt, () => {
       const keys = this.live().map((i) => `${this.key}/${i}`);
+      x.room(keys.length);
       x.batch.waits.push({ id, type: "children", mode: "any", keys, timeout: "never", ...(this.o.onStall ? { on_stall: true } : {}) });
+      x.room(1);
       x.batch.events.push({ type: "run:progress", data: { map: this.key, done, total: this.inputs.length } });
       return [id];
     });

@@ -26,6 +26,8 @@ export interface Grant {
 export interface ThreadMessage {
   seq: number;
   role: string;
+  /** The run that has appended it. */
+  run_id?: string;
   content: Json;
   metadata?: Record<string, Json>;
 }

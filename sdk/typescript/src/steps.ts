@@ -83,6 +83,21 @@ export class StepContext {
     this.execution.flushSoon();
   }
 
+  /**
+   * Tells whether a user has appended messages to the run's thread after the one with a number. It is not recorded:
+   * return what the agent decides by.
+   */
+  async unread(after: number): Promise<boolean> {
+    const { grant, session } = this.execution;
+    if (!grant.thread_id) return false;
+    for (let at = after; ; ) {
+      const page = await session.messages({ after: at });
+      if (page.messages.some((m) => m.role === "user" && m.run_id !== grant.run_id)) return true;
+      if (page.messages.length === 0 || page.next_after === undefined || page.next_after <= at) return false;
+      at = page.next_after;
+    }
+  }
+
   /** Tells how far the step is. */
   progress(v: unknown): void {
     this.execution.session.note({ progress: encode("the progress", v).json });

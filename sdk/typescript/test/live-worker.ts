@@ -75,6 +75,25 @@ worker.agent(
 
 worker.agent("limited", (ctx: Context) => ctx.step("call", step("call"), { limit: { name: "model" } }));
 
+/** Has more children than one commit takes, and waits for as many as one wait takes. */
+worker.agent("wide", async (ctx: Context) => {
+  const some = (n: number) => [...Array(n).keys()];
+  const spawned = some(1100).map((i) => ctx.spawn("nobody", i));
+  await ctx.map("nobody", some(1000), { limit: 1000 });
+  await ctx.joinAll(spawned);
+});
+
+/** Talks until the user has said something else. */
+worker.agent("talks", async (ctx: Context) => {
+  const seq = (await ctx.history()).at(-1)?.seq ?? 0;
+  return await ctx.step("talk", async (s) => {
+    const before = await s.unread(seq);
+    note("talks");
+    while (!(await s.unread(seq))) await delay(20);
+    return before;
+  });
+});
+
 /** Books a room, and gives it back if the run is asked to stop. */
 worker.agent("trip", async (ctx: Context) => {
   return await ctx.saga("trip", async () => {

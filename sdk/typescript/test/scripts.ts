@@ -232,6 +232,7 @@ class Script {
       const undo = (of: string, _: StepContext) => this.note(ctx.runId, `undo ${of}`);
       [name, options] = [word.slice(0, -1), { undo }];
     } else if (word.endsWith("~")) [name, options] = [word.slice(0, -1), { timeout: "1m", retries: 4 }];
+    else if (word.endsWith("%")) [name, options] = [word.slice(0, -1), { limit: { name: "narrow" } }];
     const did = `${name} ${about}`.trim();
     const got = await ctx.step(name, this.did(did, did), { ...options, schema: text });
     this.say(about ? `${about}=${got}` : got);

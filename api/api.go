@@ -215,6 +215,9 @@ type CreateThread struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// Name is a name of the caller's choice. If there is a thread of this name, the answer is that one.
 	Name string `json:"name,omitempty"`
+	// CopyOf is a thread whose messages the new one begins with, up to 1000. Its metadata are taken over, too,
+	// unless Metadata is given.
+	CopyOf perdure.ThreadID `json:"copy_of,omitempty"`
 }
 
 // ChangeThread is the body of a request to change a thread.

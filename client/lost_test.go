@@ -588,6 +588,11 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) { l.same(got, "thread_id") }
 		return func(c *client.Client) (any, error) { return c.CreateThread(l.ctx, client.JSON(map[string]int{"n": 1})) }
 	},
+	"CopyThread": func(l *loss) call {
+		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil)).ThreadID
+		l.once = func(got any) { l.same(got, "thread_id") }
+		return func(c *client.Client) (any, error) { return c.CopyThread(l.ctx, th, nil) }
+	},
 	"CreateNamedThread": func(l *loss) call {
 		l.once = func(got any) { l.same(got, "thread_id") }
 		return func(c *client.Client) (any, error) { return c.CreateNamedThread(l.ctx, "t", nil) }

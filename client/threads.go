@@ -20,6 +20,15 @@ func (c *Client) CreateThread(
 	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: body}, opts...)
 }
 
+// CopyThread creates a thread with the messages of another one, which has at most 1000. It has the metadata of
+// the other one, unless some are given.
+func (c *Client) CopyThread(
+	ctx context.Context, of perdure.ThreadID, metadata json.RawMessage, opts ...CallOptions,
+) (*api.Thread, error) {
+	body := api.CreateThread{Metadata: metadata, CopyOf: of}
+	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: body}, opts...)
+}
+
 // Thread returns a thread.
 func (c *Client) Thread(ctx context.Context, id perdure.ThreadID) (*api.Thread, error) {
 	return answer[api.Thread](ctx, c, &request{method: "GET", path: path(v1+"/threads/%s", string(id))})

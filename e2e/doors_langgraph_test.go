@@ -85,7 +85,7 @@ func (w *doorWorld) langgraphCuts(v string, f obj) {
 
 // langgraphRest checks threads, interrupts, cancels and refusals, which no version posts again.
 func (w *doorWorld) langgraphRest(v string, facts []obj) {
-	want := []string{`{"found":[true],"taken":409,"thread":true}`,
+	want := []string{`{"copied":true,"found":[true],"taken":409,"thread":true}`,
 		`{"action":{"to":"Ada"},"after":"idle","answer":"paid: true","state":true,"thread":"interrupted",` +
 			`"title":"Pay?"}`,
 		`{"busy":422,"cancelled":"interrupted"}`,

@@ -92,8 +92,9 @@ const scenarios = {
     const taken = await status(() => open("taken").threads.create(mine));
     const same = (await plain.threads.create({ ...mine, ifExists: "do_nothing" })).thread_id;
     const found = await plain.threads.search({ metadata: { by: version } });
+    const copied = await plain.threads.copy(thread);
     say({ thread: thread === mine.threadId && same === thread, taken,
-      found: found.map((t) => t.thread_id === thread) });
+      found: found.map((t) => t.thread_id === thread), copied: copied.metadata.by === version });
 
     thread = await newThread();
     const asked = await plain.runs.wait(thread, "pays", { input: {} });

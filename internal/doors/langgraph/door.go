@@ -38,6 +38,7 @@ func routes() (list []doors.Route) {
 	on("GET", "/threads/{thread}", getThread)
 	on("PATCH", "/threads/{thread}", changeThread)
 	on("DELETE", "/threads/{thread}", deleteThread)
+	on("POST", "/threads/{thread}/copy", copyThread)
 	on("GET", "/threads/{thread}/state", getState)
 	on("POST", "/threads/{thread}/state", addToState)
 	on("POST", "/threads/{thread}/history", getHistory)

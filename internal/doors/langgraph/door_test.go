@@ -453,6 +453,11 @@ func TestThreadsAndAssistants(t *testing.T) {
 	if got := fmt.Sprint(w.get("GET", "/threads/"+id, nil)["values"]); !strings.Contains(got, "by state") {
 		t.Errorf("values = %s", got)
 	}
+	copied := w.get("POST", "/threads/"+id+"/copy", nil)
+	if got := w.get("GET", "/threads/"+copied["thread_id"].(string), nil); copied["thread_id"] == id ||
+		!strings.Contains(fmt.Sprint(got["values"]), "by state") || fmt.Sprint(got["metadata"]) != "map[b:2 user:ada]" {
+		t.Errorf("the copy = %v, want a thread of its own with the message and the metadata", got)
+	}
 	if status, text, _ := w.do("DELETE", "/threads/"+id, nil); status != 204 || text != "" {
 		t.Errorf("delete = %d %s", status, text)
 	}
@@ -491,6 +496,7 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 		{"GET", "/threads/" + th, "/threads/" + none},
 		{"GET", "/threads/" + th + "/state", "/threads/" + none + "/state"},
 		{"DELETE", "/threads/" + th, "/threads/" + none},
+		{"POST", "/threads/" + mine + "/copy", "/threads/" + none + "/copy"},
 		{"GET", "/runs/" + run, "/runs/" + none},
 		{"GET", "/threads/" + th + "/runs/" + run + "/stream", "/threads/" + none + "/runs/" + none + "/stream"},
 		{"POST", "/runs/" + run + "/cancel", "/runs/" + none + "/cancel"},

@@ -74,6 +74,17 @@ func createThread(c *doors.Call) error {
 	return showThread(c, th)
 }
 
+func copyThread(c *doors.Call) error {
+	th, err := findThread(c, c.Param("thread"))
+	if err == nil {
+		th, err = c.API.CopyThread(c.Context(), th.ThreadID, nil, c.Options()...)
+	}
+	if err != nil {
+		return err
+	}
+	return showThread(c, th)
+}
+
 // A threadState is what a thread is at now.
 type threadState struct {
 	status string

@@ -24,12 +24,13 @@ func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &life.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Name: in.Name, Key: key}
+	op := &life.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Name: in.Name, Of: in.CopyOf, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	if !op.Created && op.Name != "" { // the thread may have been made with other metadata
-		return readThread(c, op.Thread.ID)
+	if !op.Created && op.Name != "" || in.CopyOf != "" { // the thread may have other metadata
+		_, out, err := readThread(c, op.Thread.ID)
+		return createdStatus(op.Created), out, err
 	}
 	out := showThread(&op.Thread)
 	out.Metadata = in.Metadata // the row may have a reference to large content

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -130,4 +131,55 @@ func TestListedThreadShowsTitleAndLastMessage(t *testing.T) {
 	if title := []rune(list[0]["title"].(string)); len(title) != 120 || title[119] != '…' {
 		t.Errorf("a long title is shown with %d characters, want 120: %q", len(title), string(title))
 	}
+}
+
+// A copy of a thread has its messages, also large ones, and its metadata. It is a thread of its own: it may be
+// deleted, or the one that it was made of.
+func TestThreadIsCopied(t *testing.T) {
+	w := newWorld(t, setup{})
+	large := strings.Repeat("x", 30_000)
+	of := w.do("POST", "/api/v1/threads", `{"metadata":{"team":"red"}}`).is(201)["thread_id"].(string)
+	for _, text := range []string{"hello", large} {
+		w.do("POST", "/api/v1/threads/"+of+"/messages", "%s",
+			js(obj{"role": "user", "content": text, "metadata": obj{"n": 1}})).is(201)
+	}
+	under := func(body string) *answer {
+		return w.send(ask{method: "POST", path: "/api/v1/threads", key: w.key, body: body,
+			header: http.Header{"Idempotency-Key": {"k"}}})
+	}
+	made := under(`{"copy_of":"` + of + `"}`).is(201)
+	if again := under(`{"copy_of":"` + of + `"}`).is(200); again["thread_id"] != made["thread_id"] {
+		t.Errorf("the same call again made %v, want %v", again["thread_id"], made["thread_id"])
+	}
+	under(`{}`).refuses(422, "key_reused")
+	id := made["thread_id"].(string)
+	if js(made["metadata"]) != `{"team":"red"}` || made["last_seq"] != 2.0 {
+		t.Errorf("the copy = %v, want the metadata of the thread, and two messages", made)
+	}
+	w.do("POST", "/api/v1/threads/"+of+"/messages", `{"role":"user","content":"later"}`).is(201)
+	w.do("DELETE", "/api/v1/threads/"+of, "").is(200)
+	list := w.messages(id)
+	if len(list) != 2 || list[0]["content"] != "hello" || list[1]["content"] != large ||
+		js(list[1]["metadata"]) != `{"n":1}` || list[1]["seq"] != 2.0 {
+		t.Errorf("messages of the copy = %.300v, want the two that the thread had", list)
+	}
+	listed, _ := w.listed("?metadata.team=red")
+	if len(listed) != 1 || listed[0]["thread_id"] != id || listed[0]["title"] != "hello" {
+		t.Errorf("the listed copy = %v, want the title of the thread", listed)
+	}
+	own := w.do("POST", "/api/v1/threads", `{"copy_of":"%s","metadata":{"team":"blue"},"name":"mine"}`, id).is(201)
+	if js(own["metadata"]) != `{"team":"blue"}` || own["last_seq"] != 2.0 {
+		t.Errorf("a copy with metadata of its own = %v", own)
+	}
+	w.do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, of).refuses(400, "invalid")
+	w.do("POST", "/api/v1/threads", `{"copy_of":"a b"}`).refuses(400, "invalid")
+	for n := range 998 {
+		w.do("POST", "/api/v1/threads/"+id+"/messages", `{"role":"user","content":"%d"}`, n).is(201)
+	}
+	if got := w.do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, id).is(201); got["last_seq"] != 1000.0 {
+		t.Errorf("the largest copy has %v messages, want 1000", got["last_seq"])
+	}
+	w.do("POST", "/api/v1/threads/"+id+"/messages", `{"role":"user","content":"one more"}`).is(201)
+	w.do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, id).refuses(422, "over_bound")
+	w.as(w.newKey("b", nil)).do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, id).refuses(400, "invalid")
 }

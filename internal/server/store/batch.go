@@ -106,6 +106,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		if err == nil && !tx.empty() {
 			if looks < maxLooks && l.lookAhead(tx) {
 				looks++
+				tx.endTurn()
 				tx.forget()
 				continue
 			}
@@ -117,6 +118,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 				s.opt.Observe(Written{l.id, len(ops), time.Since(begin), time.Since(writing)})
 			}
 		}
+		tx.endTurn()
 		if err == nil {
 			if s.opt.Hooks.Written != nil {
 				s.opt.Hooks.Written(tx.Runs.touched())

@@ -228,6 +228,7 @@ func (repo *LimitKeys) open(in *base) {
 
 // Get gives the counts of a key.
 func (repo *LimitKeys) Get(t perdure.TenantID, ref perdure.LimitRef) (LimitKeyRow, bool, error) {
+	repo.in.tx.takeTurn()
 	return loadRow(&repo.rows, limitKeyKey{t, ref.Limit, ref.Key}, "WHERE tenant=? AND name=? AND key=?",
 		string(t), ref.Limit, ref.Key)
 }

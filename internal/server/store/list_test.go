@@ -313,3 +313,29 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		}
 	})
 }
+
+// A list of live runs reads those alone, also on a store of PostgreSQL that has no statistics yet. Without them its
+// planner would read all runs of the tenant, and sort them.
+func TestNewStoreReadsListsInOrderOfAnIndex(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		s := open(t, at)
+		if !s.Shared() {
+			return // the planner of SQLite needs no statistics for this
+		}
+		endedRuns(t, s, 20_000)
+		err := s.View(t.Context(), func(v *View) error {
+			w := &queryRecorder{Conn: v.sess}
+			if _, err := newView(s.Now(), s.dialect, w).Runs.Page(tenant, RunFilter{State: []perdure.State{perdure.Queued},
+				Limit: 1}); err != nil {
+				return err
+			}
+			if text := plans(t, s, w); strings.Contains(text, "Bitmap") || !strings.Contains(text, "runs_live") {
+				t.Errorf("the plans of a list are\n%s\nwant the index runs_live", text)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -29,6 +29,8 @@ type Tx struct {
 	ignoreAge bool
 	// paced is set when callers wait for the batch; see Late.
 	paced bool
+	// turn is set while the batch has its turn; see takeTurn.
+	turn bool
 
 	cache *cache
 	// recount is set when counters in rows may be wrong, so that numbers are read from the tables.
@@ -67,6 +69,23 @@ func newTx(s *Store, sess Conn, now perdure.Instant) *Tx {
 	tx.Records.open()
 	tx.later.in = &tx.base
 	return tx
+}
+
+// takeTurn waits until no other lane is between reading counts of limits and writing them. Each grant and each end of
+// a run under a limit changes its count: without turns the lanes would conflict all the time, and decide again.
+func (tx *Tx) takeTurn() {
+	if tx != nil && !tx.turn && tx.s.Shared() {
+		tx.s.turns.Lock()
+		tx.turn = true
+	}
+}
+
+// endTurn lets the next lane read counts of limits.
+func (tx *Tx) endTurn() {
+	if tx.turn {
+		tx.turn = false
+		tx.s.turns.Unlock()
+	}
 }
 
 // EpochFloor is the lowest value that an epoch has after its next rise. It is zero unless PostgreSQL

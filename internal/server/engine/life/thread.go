@@ -8,12 +8,16 @@ import (
 	"github.com/perdure/perdure/internal/server/store"
 )
 
-// CreateThread creates a thread. With a Key it is idempotent. If there is a thread of its Name, it gives
-// that one.
+// maxCopied bounds the messages of a thread that is copied: it is one write.
+const maxCopied = perdure.MaxList
+
+// CreateThread creates a thread, empty or with the messages of another one (Of). With a Key it is
+// idempotent. If there is a thread of its Name, it gives that one.
 type CreateThread struct {
 	Tenant   perdure.TenantID
 	Metadata json.RawMessage
 	Name     string
+	Of       perdure.ThreadID
 	Key      string
 
 	Thread perdure.Thread
@@ -36,13 +40,19 @@ func (op *CreateThread) Prepare() {
 
 func (*CreateThread) Needs() []store.Ref { return nil }
 
+// Slow tells whether other operations should not wait for this one.
+func (op *CreateThread) Slow() bool { return op.Of != "" }
+
 // Do creates the thread.
 func (op *CreateThread) Do(tx *kernel.Tx) error {
 	if op.invalid != nil {
 		return op.invalid
 	}
 	var body any = op.Metadata
-	if op.Name != "" {
+	switch {
+	case op.Of != "":
+		body = []any{op.Metadata, op.Name, op.Of}
+	case op.Name != "":
 		body = []any{op.Metadata, op.Name}
 	}
 	named := false
@@ -64,7 +74,11 @@ func (op *CreateThread) Do(tx *kernel.Tx) error {
 		}
 		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id),
 			Metadata: tx.DB.Values.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
-		if op.Thread.Title, err = tx.DB.Threads.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
+		if op.Of != "" {
+			if err := op.copy(tx); err != nil {
+				return "", err
+			}
+		} else if op.Thread.Title, err = tx.DB.Threads.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
 			return "", err
 		}
 		tx.DB.Threads.Put(op.Thread)
@@ -79,6 +93,37 @@ func (op *CreateThread) Do(tx *kernel.Tx) error {
 	})
 	op.Created = created && !named
 	return err
+}
+
+// copy takes over the messages, the title and the metadata of another thread, those of the request first. The
+// messages of users are not new ones: no run of the copy is told of them.
+func (op *CreateThread) copy(tx *kernel.Tx) error {
+	of, err := ReadThread(tx, op.Tenant, op.Of)
+	if perdure.CodeOf(err) == perdure.CodeNotFound {
+		return perdure.Invalid("copy_of", "names no thread of this tenant")
+	}
+	if err != nil {
+		return err
+	}
+	if of.Seq > maxCopied {
+		return perdure.OverBound("copy_of", "the thread has had %d messages; at most %d are copied", of.Seq, maxCopied)
+	}
+	list, err := tx.DB.Threads.Messages(op.Tenant, op.Of, 0, maxCopied)
+	if err != nil {
+		return err
+	}
+	th := &op.Thread
+	share := func(v perdure.Value) perdure.Value { return tx.DB.Values.Share(op.Tenant, string(th.ID), v) }
+	if th.Title = of.Title; len(op.Metadata) == 0 {
+		th.Metadata = share(of.Metadata)
+	}
+	for _, m := range list {
+		th.Seq++
+		m.ThreadID, m.Seq, m.Content, m.Metadata = th.ID, th.Seq, share(m.Content), share(m.Metadata)
+		tx.DB.Threads.AddMessage(m)
+	}
+	th.TakenSeq = th.Seq
+	return nil
 }
 
 // ChangeThread merges an object into the metadata of a thread: a key replaces the one of its name, and

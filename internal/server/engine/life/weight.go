@@ -59,5 +59,10 @@ func (op *AddChunk) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Data) 
 // Weight counts the metadata.
 func (op *ChangeThread) Weight() (rows, bytes int) { return 2, 1<<10 + 2*len(op.Metadata) }
 
-// Weight counts the metadata.
-func (op *CreateThread) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Metadata) }
+// Weight counts the metadata, or a copy as large as it may be.
+func (op *CreateThread) Weight() (rows, bytes int) {
+	if op.Of != "" {
+		return 2 * maxCopied, maxCopied << 10
+	}
+	return 2, 1<<10 + len(op.Metadata)
+}

@@ -49,6 +49,7 @@ var pageParts = []struct {
 	{"goals", nil}, // from all records
 	{"peers", []string{"peers-1", "peers-2"}},
 	{"runs", []string{"runs", "alarms"}},
+	{"limits", []string{"limits", "schedules", "schedules-postgres"}},
 	{"streams", []string{"streams"}},
 	{"feed", []string{"feed"}},
 	{"agents", []string{"agents", "children", "conversation"}},

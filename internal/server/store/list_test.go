@@ -325,8 +325,8 @@ func TestNewStoreReadsListsInOrderOfAnIndex(t *testing.T) {
 		endedRuns(t, s, 20_000)
 		err := s.View(t.Context(), func(v *View) error {
 			w := &queryRecorder{Conn: v.sess}
-			if _, err := newView(s.Now(), s.dialect, w).Runs.Page(tenant, RunFilter{State: []perdure.State{perdure.Queued},
-				Limit: 1}); err != nil {
+			queued := RunFilter{State: []perdure.State{perdure.Queued}, Limit: 1}
+			if _, err := newView(s.Now(), s.dialect, w).Runs.Page(tenant, queued); err != nil {
 				return err
 			}
 			if text := plans(t, s, w); strings.Contains(text, "Bitmap") || !strings.Contains(text, "runs_live") {

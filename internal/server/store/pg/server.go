@@ -174,12 +174,10 @@ func (p *Server) Writer(opt WriterOptions) *Conn {
 }
 
 // Reader gives a session that reads, with one snapshot per transaction. Its pages come in the order of an index:
-// without statistics, which a new store has not, the planner would read and sort all runs of a tenant instead.
+// without statistics, which a new store has not, the planner would read a bitmap of all runs of a tenant and sort them.
 func (p *Server) Reader(timeout time.Duration) *Conn {
 	s := p.session(snapshot, timeout)
-	for _, name := range []string{"enable_bitmapscan", "enable_sort", "enable_incremental_sort"} {
-		s.cfg.RuntimeParams[name] = "off"
-	}
+	s.cfg.RuntimeParams["enable_bitmapscan"] = "off"
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_custom_plan" // arguments and table sizes vary
 	s.cfg.ValidateConnect = p.validate(false)
 	return s

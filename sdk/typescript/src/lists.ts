@@ -107,7 +107,7 @@ export class ClientLists {
 
   // ---- threads
 
-  async createThread(options: { name?: string; metadata?: Record<string, Json> } & CallOptions = {}): Promise<Thing & { thread_id: string }> {
+  async createThread(options: { name?: string; copyOf?: string; metadata?: Record<string, Json> } & CallOptions = {}): Promise<Thing & { thread_id: string }> {
     const { idempotencyKey: _, ...o } = options;
     return await this.send("POST", "/api/v1/threads", wire(o), options);
   }

@@ -14,9 +14,13 @@ def _thread(id: str, *rest: str) -> str:
 
 
 class Threads(Caller):
-    def create_thread(self, metadata: Any = None, *, name: str = "", idempotency_key: str | None = None) -> dict[str, Any]:
-        """Makes a thread. If there is a thread of this name, the answer is that one, whatever its metadata."""
-        return dict(self.send("POST", "/api/v1/threads", fields(metadata=metadata, name=name or None),
+    def create_thread(self, metadata: Any = None, *, name: str = "", copy_of: str = "",
+                      idempotency_key: str | None = None) -> dict[str, Any]:
+        """Makes a thread. If there is a thread of this name, the answer is that one, whatever its metadata.
+
+        With copy_of it has the messages of that thread, and its metadata unless some are given."""
+        body = fields(metadata=metadata, name=name or None, copy_of=copy_of or None)
+        return dict(self.send("POST", "/api/v1/threads", body,
                               idempotency_key=idempotency_key))
 
     def thread(self, thread_id: str) -> dict[str, Any]:

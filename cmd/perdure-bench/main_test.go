@@ -136,15 +136,12 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 	}
 	for _, s := range bench.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
-			store, dir, bell, profiles, backlog := benchStore(t), t.TempDir(), "", "", "300"
+			store, dir, bell, profiles := benchStore(t), t.TempDir(), "", ""
 			if s.Name == "streams" {
 				profiles = filepath.Join(t.TempDir(), "server")
 			}
 			if s.Name == "fleet" || s.Name == "limits" {
 				store = pgtest.New(t)
-			}
-			if s.Name == "limits" { // drains it ten times, and has its runs follow one another
-				backlog = "60"
 			}
 			if s.Name == "wake" { // two servers can't share a file
 				store, bell = pgtest.New(t), natstest.Start(t, natstest.Options{}).URL()
@@ -152,7 +149,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			out, progress := mustRun(t, exitOK, "--json", "--doorbell", bell, "--scenario", s.Name,
 				"--store", store,
 				"--dir", dir, "--duration", "200ms", "--settle", "1ms",
-				"--callers", "8", "--backlog", backlog, "--live", "600", "--due", "200",
+				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
 				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--steps", "100",
 				"--ended", "50", "--queues", "3", "--tenants", "2", "--sdks", "../../sdk",
 				"--server-profile", profiles)

@@ -182,4 +182,18 @@ func TestThreadIsCopied(t *testing.T) {
 	w.do("POST", "/api/v1/threads/"+id+"/messages", `{"role":"user","content":"one more"}`).is(201)
 	w.do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, id).refuses(422, "over_bound")
 	w.as(w.newKey("b", nil)).do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, id).refuses(400, "invalid")
+
+	// Content that is in its row is copied, so it is bounded as a commit is.
+	wide, m := w.thread(), obj{"role": "user", "content": strings.Repeat("x", 8000),
+		"metadata": obj{"n": strings.Repeat("x", 1000)}}
+	w.do("POST", "/api/v1/threads/"+wide+"/runs", "%s",
+		js(obj{"kind": "chat", "messages": slices.Repeat([]obj{m}, 900)})).is(201)
+	w.do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, wide).is(201)
+	for range 60 {
+		w.do("POST", "/api/v1/threads/"+wide+"/messages", "%s", js(m)).is(201)
+	}
+	w.do("POST", "/api/v1/threads", `{"copy_of":"%s"}`, wide).refuses(422, "over_bound")
+	if list, _ := w.listed(""); list[0]["thread_id"] != wide {
+		t.Errorf("after a refused copy the newest thread is %v, want that of which it was made", list[0])
+	}
 }

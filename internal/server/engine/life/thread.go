@@ -8,7 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/server/store"
 )
 
-// maxCopied bounds the messages of a thread that is copied: it is one write.
+// maxCopied bounds the messages of a thread that is copied, and perdure.MaxCommitBytes what they have in their rows:
+// the copy is one write. Large content is shared.
 const maxCopied = perdure.MaxList
 
 // CreateThread creates a thread, empty or with the messages of another one (Of). With a Key it is
@@ -117,7 +118,12 @@ func (op *CreateThread) copy(tx *kernel.Tx) error {
 	if th.Title = of.Title; len(op.Metadata) == 0 {
 		th.Metadata = share(of.Metadata)
 	}
+	size := 0
 	for _, m := range list {
+		if size += len(m.Content) + len(m.Metadata); size > perdure.MaxCommitBytes {
+			return perdure.OverBound("copy_of", "the thread has more than %d bytes of messages, which are copied at most",
+				perdure.MaxCommitBytes)
+		}
 		th.Seq++
 		m.ThreadID, m.Seq, m.Content, m.Metadata = th.ID, th.Seq, share(m.Content), share(m.Metadata)
 		tx.DB.Threads.AddMessage(m)

@@ -359,15 +359,19 @@ func TestCancelledCallerGetsAnswersOfBegunOperations(t *testing.T) {
 	}
 }
 
+// contended opens a store twice. It has the row "contended".
+func contended(t *testing.T, at Options) (s, other *Store) {
+	t.Helper()
+	at.Hooks.Age = func() time.Duration { return 0 }
+	s, other = open(t, at), open(t, Options{Memory: at.Memory, URL: at.URL})
+	must(t, other, insert("contended"))
+	return s, other
+}
+
 // An operation that always conflicts delays the others of its batch for triesShared tries only.
 func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
-		at.Hooks.Age = func() time.Duration { return 0 }
-		s := open(t, at)
-		other := open(t, Options{Memory: at.Memory, URL: at.URL})
-		if err := other.Batch(other.Now(), insert("contended"))[0]; err != nil {
-			t.Fatal(err)
-		}
+		s, other := contended(t, at)
 		var seen, alone int // how often the bystander and the culprit were decided
 		culprit := opFunc(func(tx *Tx) error {
 			alone++
@@ -397,12 +401,7 @@ func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 // caller's operation is still written.
 func TestContendedOperationIsTriedAgain(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
-		at.Hooks.Age = func() time.Duration { return 0 }
-		s := open(t, at)
-		other := open(t, Options{Memory: at.Memory, URL: at.URL})
-		if err := other.Batch(other.Now(), insert("contended"))[0]; err != nil {
-			t.Fatal(err)
-		}
+		s, other := contended(t, at)
 		tried := 0
 		s.opt.Hooks.BeforeWrite = func() {
 			if tried < 2*maxTries {

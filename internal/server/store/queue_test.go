@@ -510,3 +510,36 @@ func TestChangedInputOutdatesThoseThatDependOnIt(t *testing.T) {
 		}
 	}
 }
+
+// On PostgreSQL a lane that has read the count of a limit has its turn until the batch is over, however it ends. Other
+// lanes would conflict with it. SQLite has one lane.
+func TestLaneHasItsTurnUntilItsBatchIsOver(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		for how, end := range map[string]func() error{
+			"written": func() error { return nil },
+			"refused": func() error { return perdure.Invalid("x", "is wrong") },
+			"panics":  func() error { panic("a defect") },
+		} {
+			s := open(t, at)
+			s.Do(t.Context(), opFunc(func(tx *Tx) error {
+				k, _, err := tx.LimitKeys.Get(tenant, perdure.LimitRef{Limit: "model"})
+				if err != nil {
+					return err
+				}
+				if free := s.turns.TryLock(); free == s.Shared() {
+					t.Errorf("%s: another lane may have its turn: %t, want that on SQLite alone", how, free)
+				} else if free {
+					s.turns.Unlock()
+				}
+				k.Tenant, k.Name = tenant, "model"
+				k.Leased++
+				tx.LimitKeys.Put(k)
+				return end()
+			}))
+			if !s.turns.TryLock() {
+				t.Fatalf("%s: the turn is not over after the batch", how)
+			}
+			s.turns.Unlock()
+		}
+	})
+}

@@ -121,7 +121,7 @@ func (op *CreateThread) copy(tx *kernel.Tx) error {
 	size := 0
 	for _, m := range list {
 		if size += len(m.Content) + len(m.Metadata); size > perdure.MaxCommitBytes {
-			return perdure.OverBound("copy_of", "the thread has more than %d bytes of messages, which are copied at most",
+			return perdure.OverBound("copy_of", "the messages of the thread have over %d bytes; no more are copied",
 				perdure.MaxCommitBytes)
 		}
 		th.Seq++

@@ -15,7 +15,7 @@ KILLS ?= 500
 POWER ?= 5000
 RESTARTS ?= 40
 # Seeds of the simulator in "make test". "make test-long" has more.
-SHORT_SEEDS := 20
+SHORT_SEEDS := 8
 
 verbose := $(if $(V),-v)
 # "go test" does not vet, because "make check" vets everything with all analyzers. Tests run with the GOGC that
@@ -83,7 +83,7 @@ test-all: test ## the same, then the race detector, planted faults and the long 
 	$(STAGE) long $(MAKE) --no-print-directory test-long
 
 test-plain: python3 typescript clients chromium
-	PERDURE_SIM_SEEDS=$(or $(SEEDS),$(SHORT_SEEDS)) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) ./...
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),$(SHORT_SEEDS)) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) -skip "$$(.ci/left-out Long)" ./...
 
 test-postgres: python3
 	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) -skip "$$(.ci/left-out NoStore)" $(STORED)
@@ -95,12 +95,15 @@ else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif
 
-# The long forms of tests whose short forms are in test-plain: many kills, many power losses, and so many seeds of the
-# simulator that the campaign can be checked for the situations and pairs that it has to reach.
+# The tests with the mark Long, and the long forms of tests whose short forms are in test-plain: many kills, many power
+# losses, and so many seeds of the simulator that the campaign can be checked for the situations and pairs that it has
+# to reach. The packages of LASTING have tests with the mark.
 LONG := TestPowerLoss|TestKillsUnderLoad|TestKillDuringGroup|TestKillAroundLast
-test-long:
+LASTING := ./e2e ./e2e/chaos ./sdk/typescript ./sdk/python
+test-long: python3 typescript clients chromium
+	$(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) -run "$$(.ci/left-out Long)" $(LASTING)
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),250) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestSeeds|TestBothStores'
-	PERDURE_SIM_SEEDS=$(or $(SEEDS),60) $(GO) test $(verbose) $(ONCE) ./sim -run TestRunsGoOnAnew
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),40) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestRunsGoOnAnew|TestFlowControl'
 	PERDURE_KILLS=50 PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run '$(LONG)'
 
 # Installs the services that tests need, and checks that they start.

@@ -39,6 +39,7 @@ func (p *peak) enter() {
 func (p *peak) leave() { p.now.Add(-1) }
 
 func TestMapReturnsResultsInOrderWithinTheLimit(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	type bounds struct{ Items, Limit int }
 	w := open(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 )
 
 // A record is a log that is read while it is written.
@@ -60,6 +61,7 @@ func (n *node) health(path string) (status int, detail string) {
 // for. It goes on when the database is there. While the database is away, the log has one line and
 // not one for each call.
 func TestNodeWaitsForPostgreSQL(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	c := ownCluster(t)
 	if err := c.Halt(pgtest.Fast); err != nil {

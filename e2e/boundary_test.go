@@ -28,6 +28,7 @@ import (
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/mockmodel"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
@@ -251,6 +252,7 @@ type crash struct {
 // again. One without is executed again only if it is declared repeatable, and otherwise the model is told
 // that its outcome is unknown. Every thread gets its answer.
 func TestKillAtEveryToolBoundary(t *testing.T) {
+	stage.Long(t)
 	for _, c := range []crash{{}, {server: true}, {inside: true}, {inside: true, server: true}} {
 		where, who := "worker", "worker"
 		if c.inside {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure/internal/testkit/browser"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/stage"
 )
 
 // A campaign drives a dashboard in four tabs while runs begin, wait, fail and end, and the server is killed. At random
@@ -66,6 +67,7 @@ const listens = `(() => { if (window.troubles) return true;
 
 // The tabs show true facts under load, kills and restarts. PERDURE_DASHBOARD=1h makes it a campaign of an hour.
 func TestDashboardTellsTheTruth(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	length, _ := time.ParseDuration(os.Getenv("PERDURE_DASHBOARD"))
 	seed := number("PERDURE_SEED", uint64(time.Now().UnixNano()))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 )
 
 // A failover is a primary that dies under load, its standby that is promoted, and the primary that
@@ -35,6 +36,7 @@ type failover struct {
 type lost struct{ submits, results, grants, submitsLost, resultsLost int }
 
 func TestFailover(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	var done []*failover
 	for _, waits := range []bool{true, false} {

@@ -8,9 +8,11 @@ import (
 
 	"github.com/perdure/perdure/internal/testkit/natstest"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 )
 
 func TestKillsOfServersOfAFleet(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	kills := int(number("PERDURE_KILLS", 6))
 	for _, x := range []struct {

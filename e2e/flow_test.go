@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -47,6 +48,7 @@ const turnsVar = "PERDURE_TURNS"
 
 // Limits and schedules are exact on three nodes, while workers that hold slots and all nodes are killed.
 func TestFlowControlThroughKills(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	kills := int(number("PERDURE_KILLS", 2))
 	f := newFleet(t, 3, pgtest.New(t), leases...)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 )
 
 // victims is the number of rows of each table that are locked.
@@ -21,6 +22,7 @@ const victims = 12
 // Calls that need these rows wait. The nodes stay ready, their sweeps go on, and other runs are as fast as
 // before.
 func TestLockedRowsHoldUpNobodyElse(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	hold := time.Duration(number("PERDURE_LOCKED_SECONDS", 8)) * time.Second
 	store := pgtest.New(t)

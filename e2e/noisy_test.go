@@ -19,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/internal/testkit/storetest"
 	"github.com/perdure/perdure/worker"
 )
@@ -55,7 +56,7 @@ func noisy() noise {
 		return noise{full: true, attack: 7 * time.Second, ratio: 10, floor: 10 * time.Millisecond, p99: time.Second,
 			late: time.Second, memory: 600 << 20, tries: 5}
 	}
-	return noise{attack: 400 * time.Millisecond, ratio: 30, floor: 50 * time.Millisecond, p99: 10 * time.Second,
+	return noise{attack: 150 * time.Millisecond, ratio: 30, floor: 50 * time.Millisecond, p99: 10 * time.Second,
 		late: 10 * time.Second, memory: 600 << 20, tries: 20}
 }
 
@@ -348,6 +349,7 @@ func (n *node) memory() int64 {
 var nearby = []string{"--webhook-allow", "127.0.0.0/8"}
 
 func TestHostileTenantsDoNotSlowDownOthers(t *testing.T) {
+	stage.Long(t)
 	for name, args := range map[string]func(t *testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },
 		"PostgreSQL": func(t *testing.T) []string { return []string{"--store", storetest.Postgres(t)} },

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/internal/testkit/tcpline"
 )
 
@@ -35,6 +36,7 @@ func ownCluster(t *testing.T) *pgtest.Cluster {
 }
 
 func TestPostgreSQLRestartsUnderLoad(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	c := ownCluster(t)
 	f := newFleet(t, 2, c.URL("postgres"), leases...)

@@ -23,6 +23,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -55,6 +56,7 @@ type order struct {
 // does. Every run ends with its own results, no step that was recorded is executed again, and nothing
 // stays held.
 func TestBadReleaseIsRolledBackUnderLoad(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },

@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -95,6 +96,7 @@ func (n *node) becomes(program string, sig syscall.Signal) {
 // A fleet of the release before is upgraded node by node, a crashed old node comes back, all go back, and forth
 // again. Nothing that was acknowledged is lost, doubled or refused.
 func TestRollingUpgradeAndRollback(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	old := previousProgram(t)
 	f := &fleet{t: t, store: pgtest.New(t),
@@ -372,6 +374,7 @@ and all come forward again. Clients repeat their calls at other nodes under the 
 
 // A folder of SQLite is used by the release before, by this one, and by the one before again.
 func TestSQLiteUpgradeAndRollback(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	n := prepareNode(t)
 	n.program = previousProgram(t)
@@ -409,6 +412,7 @@ func TestSQLiteUpgradeAndRollback(t *testing.T) {
 
 // A worker of this release works at a server of the one before, which refuses fields that it does not know.
 func TestWorkerOfThisReleaseAtOldServer(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	n := prepareNode(t)
 	n.program = previousProgram(t)
@@ -433,6 +437,7 @@ func TestWorkerOfThisReleaseAtOldServer(t *testing.T) {
 
 // The runner of the release before executes a command at a server of this one.
 func TestOldRunnerAtThisServer(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	n := newNode(t)
 	cmd := exec.Command(previousProgram(t), "exec", "--url", "http://"+n.addr, "--key", n.key, "--", "echo", "hello")

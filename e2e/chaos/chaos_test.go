@@ -39,6 +39,7 @@ const clientCount = 14
 
 // A fleet is disturbed by everything that a plan has, and its history is checked.
 func TestChaos(t *testing.T) {
+	stage.Long(t)
 	stage.NoStore(t)
 	length := time.Second // one round
 	if text := os.Getenv("PERDURE_CHAOS"); text != "" {

@@ -12,11 +12,13 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/internal/wire/release"
 )
 
 // The wheel is made without network, unpacked into an empty virtual environment, and executes the lines of the README.
 func TestWheelAndReadme(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	folder := t.TempDir()
 	wheel := filepath.Join(folder, strings.TrimSpace(run(t, "build_wheel.py", folder)))

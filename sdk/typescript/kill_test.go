@@ -8,10 +8,12 @@ import (
 
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/killtest"
+	"github.com/perdure/perdure/internal/testkit/stage"
 )
 
 // A worker is killed with -9 at each commit of a story.
 func TestKillAtEveryCommit(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	srv, endLeases := killtest.Listen(t)
 	w := world{Server: srv, gate: new(atomic.Pointer[chan struct{}])}

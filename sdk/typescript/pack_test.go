@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/internal/wire/release"
 )
 
@@ -34,6 +35,7 @@ func execute(t *testing.T, folder, name string, args ...string) string {
 
 // The package is made and installed without network, into an empty folder, and executes the lines of the README.
 func TestPackageAndReadme(t *testing.T) {
+	stage.Long(t)
 	t.Parallel()
 	folder := t.TempDir()
 	execute(t, ".", "npm", "pack", "--silent", "--offline", "--pack-destination", folder)

@@ -26,7 +26,7 @@ type Options struct {
 	// Settings are lines of postgresql.conf that come after, and so instead of, those in settings.
 	Settings map[string]string
 	// InMemory keeps the data in memory if the machine has enough of it: a sync then costs nothing, and all
-	// settings stay as they are. It is for tests that do not depend on the disk, and not for measurements.
+	// settings that decide about durability stay as they are. It is for tests that do not depend on the disk, and not for measurements.
 	InMemory bool
 }
 
@@ -42,6 +42,10 @@ var settings = map[string]string{
 	"unix_socket_directories": "",
 	"log_line_prefix":         "%m [%p] %d ",
 }
+
+// settingsInMemory are those of clusters in memory, beside settings. With hundreds of databases a worker of
+// autovacuum would start every moment. Tests that need statistics analyze their tables themselves.
+var settingsInMemory = map[string]string{"autovacuum_naptime": "1h", "jit": "off"}
 
 // A Cluster is a PostgreSQL server on a port of 127.0.0.1, with its data in a temporary folder. Its methods
 // may be called from several goroutines.
@@ -159,6 +163,9 @@ func (c *Cluster) create(o Options) error {
 	}
 	defer conf.Close()
 	all := maps.Clone(settings)
+	if o.InMemory {
+		maps.Copy(all, settingsInMemory)
+	}
 	maps.Copy(all, o.Settings)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if _, err := fmt.Fprintf(conf, "%s = '%s'\n", name, strings.ReplaceAll(all[name], "'", "''")); err != nil {

@@ -1,6 +1,6 @@
-// Package stage has marks for tests that have nothing to show in one of the stages of "make test-all". A
-// test has its mark in its first line. The Makefile leaves such tests out of that stage (.ci/left-out), and
-// they run in the stage "test". No test skips itself: run by hand, they run everywhere.
+// Package stage has marks for tests that belong into some stages of "make test-all" and not into others. A
+// test has its mark in its first line, and the Makefile goes by it (.ci/left-out). No test skips itself: run
+// by hand, they run everywhere.
 package stage
 
 import "testing"
@@ -13,3 +13,7 @@ func NoStore(testing.TB) {}
 // what they read, compare or wait for in one goroutine, or whose goroutines are those of others in the
 // same package.
 func NoRace(testing.TB) {}
+
+// Long marks a test of the stage "long". It is left out of "make test", which contributors run before every
+// push. It is for tests of fleets, upgrades, failovers and attacks, which take long whatever their size.
+func Long(testing.TB) {}

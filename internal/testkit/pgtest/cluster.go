@@ -26,7 +26,8 @@ type Options struct {
 	// Settings are lines of postgresql.conf that come after, and so instead of, those in settings.
 	Settings map[string]string
 	// InMemory keeps the data in memory if the machine has enough of it: a sync then costs nothing, and all
-	// settings that decide about durability stay as they are. It is for tests that do not depend on the disk, and not for measurements.
+	// settings that decide about durability stay as they are. It is for tests that do not depend on the disk, and
+	// not for measurements.
 	InMemory bool
 }
 

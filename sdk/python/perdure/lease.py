@@ -63,6 +63,12 @@ class Lease:
         if self.progress is beat.get("progress"):
             self.progress = None
 
+    def forget(self, beat: dict[str, Any]) -> None:
+        """Drops what a heartbeat has said, because the server has refused it: the lease is renewed without it."""
+        self.reported(beat)
+        if self.activity == beat.get("activity"):
+            self.activity = ""
+
     def ask_to_stop(self) -> None:
         if not self.cancel:
             self.cancel = True
@@ -106,9 +112,16 @@ class Lease:
             except (OSError, http.client.HTTPException):
                 self.worker.transport.next_address()
             else:
-                if answer.status < 400:
-                    return self._result(json.loads(answer.data)["results"][0])
-                problem = problem_of(answer.status, answer.headers, answer.data)
+                problem = problem_of(answer.status, answer.headers, answer.data) if answer.status >= 400 else None
+                if problem is None:
+                    result = json.loads(answer.data)["results"][0]
+                    error = result.get("error")
+                    if not error:
+                        return self._result(result)
+                    problem = Problem(error["code"], error.get("detail", ""), status=answer.status,
+                                      field=error.get("field", ""))
+                if problem.code == "quota_exceeded" and self.cancel:  # it need not wait for the quota any longer
+                    raise Refused("cancel_requested", problem.detail, problem.field)
                 failures += problem.code == "internal"
                 if problem.code not in PAUSE and (problem.code != "internal" or failures > 5):
                     if verb == "limits" and problem.code == "not_found":  # a server of a release before has no limits
@@ -119,9 +132,6 @@ class Lease:
             pause = min(5.0, pause * 2)
 
     def _result(self, result: dict[str, Any]) -> dict[str, Any]:
-        error = result.get("error")
-        if error:
-            self._refused(error["code"], error.get("detail", ""), error.get("field", ""))
         if result.get("cancel"):
             self.ask_to_stop()
         self.heard.set()
@@ -136,15 +146,19 @@ class Lease:
     # Pages
 
     def get(self, what: str, **query: Any) -> dict[str, Any]:
-        """Reads a page of what belongs to the lease."""
+        """Reads a page of what belongs to the lease, until the server has answered."""
         path = "/api/v1/runs/%s/%s" % (urllib.parse.quote(self.run_id), what)
-        try:
-            return dict(self.worker.transport.call("GET", path, query={"epoch": self.epoch, **query}).json())
-        except Problem as e:
-            if e.code in GONE:
-                self.lose()
-                raise Lost() from e
-            raise
+        while True:
+            if self.lost.is_set() or self.released:
+                raise Lost()
+            try:
+                return dict(self.worker.transport.call("GET", path, query={"epoch": self.epoch, **query}).json())
+            except Problem as e:
+                if e.code in GONE and not e.field:
+                    self.lose()
+                    raise Lost() from e
+                if e.code not in PAUSE:
+                    raise
 
     def read_on(self) -> None:
         """Reads the journal and the inbox that did not come with the grant."""

@@ -27,7 +27,7 @@ from . import canonical, checks, durations, names
 from .client import Client
 from .grants import Trust, grants
 from .handlers import Kind, execute_agent, execute_task
-from .lease import Kept, Lease
+from .lease import PAUSE, Kept, Lease
 from .problems import Problem, problem_of
 from .threads import Threads
 
@@ -316,7 +316,9 @@ class Worker:
             return
         except Problem as e:
             _log.warning("heartbeat refused error=%s", e)
-            for x in leases:
+            for x, beat in zip(leases, beats):
+                if e.code not in PAUSE:
+                    x.forget(beat)
                 x.beat_at = time.monotonic() + max(1.0, e.retry_after)
             return
         lost, cancel, later = ({(x["run_id"], x["epoch"]) for x in answer.get(name) or []}

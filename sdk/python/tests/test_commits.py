@@ -22,8 +22,11 @@ class Server:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def do_GET(self):
+                self.do_POST()
+
             def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 outer.calls.append((self.path, body, dict(self.headers)))
                 answer = outer.answers.pop(0) if outer.answers else (200, {"results": [{"ok": True}]})
                 if answer is None:
@@ -119,6 +122,35 @@ class CommitsTest(unittest.TestCase):
         with self.assertRaises(Lost):
             lease.take_limits("call#1", [{"name": "x"}], 0)
         self.assertTrue(lease.lost.is_set())
+
+    def test_a_run_that_is_asked_to_stop_does_not_wait_for_a_quota(self):
+        quota = (429, {"code": "quota_exceeded"})
+        lease = self.lease(quota)
+        lease.commit({"children": [{"key": "a"}]})
+        self.assertEqual(len(self.server.calls), 2, "a commit that the quota holds up is sent again")
+        lease.ask_to_stop()
+        self.server.answers[:] = [quota]
+        with self.assertRaises(Refused) as caught:
+            lease.commit({"children": [{"key": "b"}]})
+        self.assertEqual(caught.exception.code, "cancel_requested")
+
+    def test_pages_are_read_until_there_is_an_answer(self):
+        lease = self.lease(None, (503, {"code": "unavailable"}), (503, {"code": "query_timeout"}), (200, {"inbox": []}),
+                           (409, {"code": "stale_epoch"}))
+        self.worker.transport.patience = 0.0
+        self.assertEqual(lease.get("inbox"), {"inbox": []})
+        with self.assertRaises(Lost):
+            lease.get("inbox")
+        self.assertEqual(len(self.server.calls), 5)
+
+    def test_a_refused_heartbeat_renews_the_lease_without_what_it_said(self):
+        lease = self.lease()
+        lease.activity, lease.progress = "reads", {"done": 1}
+        for status, code, kept in ((503, "unavailable", True), (400, "invalid", False)):
+            self.server.answers[:] = [(status, {"code": code})]
+            self.worker._beat([lease])
+            said = self.beaten(lease, {"later": [lease.key()]})
+            self.assertEqual(("activity" in said, "progress" in said), (kept, kept), code)
 
     def test_a_task_closes_a_limit(self):
         lease = self.lease()

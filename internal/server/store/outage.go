@@ -22,6 +22,9 @@ import (
 // with the refused calls, and one when it is over. The logger of the store (Logger) holds back the
 // lines of other packages whose error says that the database is away, and counts them.
 //
+// A call that began before the database was back may fail after the first write. So an outage is
+// over when the database has taken a write and no call was refused for outageSettles after it.
+//
 // A database that comes and goes makes outageLines lines a minute at most. The next line of the
 // minute says how often it was away.
 
@@ -30,6 +33,9 @@ const (
 	outageEvery = time.Minute
 	// outageLines is the limit of lines about outages in outageEvery.
 	outageLines = 4
+	// outageSettles is how long no call may be refused after a write, for an outage to be over. It
+	// is longer than the interval between two test writes.
+	outageSettles = 2 * testEvery
 	// outageTexts bounds the different messages that a line counts.
 	outageTexts = 8
 )
@@ -48,6 +54,8 @@ type outage struct {
 	window        time.Time      // begin of the minute in which lines are counted
 	lines         int
 	timer         *time.Timer // of the next line about an outage that goes on
+	back          time.Time   // when the database took a write again; the zero time: it has not
+	settling      *time.Timer // logs that the database is back
 	closed        bool
 }
 
@@ -56,6 +64,10 @@ func (o *outage) refused(reads, writes int, why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reads, o.writes = o.reads+reads, o.writes+writes
+	if !o.back.IsZero() { // the outage goes on
+		o.back = time.Time{}
+		o.settling.Stop()
+	}
 	o.begin(why)
 }
 
@@ -109,11 +121,22 @@ func (o *outage) tick() {
 func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.since.IsZero() {
+	if o.since.IsZero() || !o.back.IsZero() || o.closed {
 		return
 	}
-	took := time.Since(o.since).Round(time.Millisecond)
-	o.since = time.Time{}
+	o.back = time.Now()
+	o.settling = time.AfterFunc(outageSettles, o.settled)
+}
+
+// settled logs that the outage is over, unless a call was refused meanwhile.
+func (o *outage) settled() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.back.IsZero() || time.Since(o.back) < outageSettles || o.closed {
+		return
+	}
+	took := o.back.Sub(o.since).Round(time.Millisecond)
+	o.since, o.back = time.Time{}, time.Time{}
 	o.timer.Stop()
 	if o.mayLog() {
 		o.out.Info(headline(o.cause).ends, append([]any{"after", took}, o.counts()...)...)
@@ -131,8 +154,11 @@ func (o *outage) active() bool {
 func (o *outage) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed = true; o.timer != nil {
-		o.timer.Stop()
+	o.closed = true
+	for _, t := range []*time.Timer{o.timer, o.settling} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 }
 

@@ -42,6 +42,8 @@ func TestOutageIsLoggedOnceAMinute(t *testing.T) {
 		}
 		o.over()
 		o.over()
+		time.Sleep(outageSettles)
+		synctest.Wait()
 		want := []string{
 			`level=ERROR msg="the database is away: calls are refused until it is back" error="the connection`,
 			`level=WARN msg="the database is still away" for=1m0s reads_refused=240 writes_refused=480 ` +
@@ -61,17 +63,42 @@ func TestOutageIsLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-// TestFlappingDatabaseIsLoggedInBounds: a database that comes and goes every second makes at most
-// five lines a minute.
+// TestLateRefusalBeginsNoOutage: a call that began before the database was back may fail, or be
+// logged, after the first write. It is part of the same outage.
+func TestLateRefusalBeginsNoOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o, log, lines := loggedOutage()
+		o.refused(0, 1, refusedLost)
+		time.Sleep(10 * time.Second)
+		o.over()
+		time.Sleep(time.Second)
+		o.refused(1, 0, refusedLost) // on a connection of before
+		log.Error("a sweep failed", "error", refusedLost)
+		time.Sleep(time.Second)
+		o.over()
+		time.Sleep(time.Second)
+		log.Error("a sweep failed", "error", refusedLost) // was refused before
+		time.Sleep(time.Hour)
+		want := `level=INFO msg="the database is back" after=12s reads_refused=1 writes_refused=1 ` +
+			`held_back="2× a sweep failed"`
+		if got := lines(); len(got) != 2 || !strings.Contains(got[1], want) {
+			t.Errorf("%d lines, want 2, the last one %s:\n%s", len(got), want, strings.Join(got, "\n"))
+		}
+	})
+}
+
+// TestFlappingDatabaseIsLoggedInBounds: a database that comes and goes makes at most five lines a
+// minute.
 func TestFlappingDatabaseIsLoggedInBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o, _, lines := loggedOutage()
-		for range 180 {
+		for range 36 {
 			o.refused(0, 1, refusedLost)
-			time.Sleep(time.Second / 2)
+			time.Sleep(time.Second)
 			o.over()
-			time.Sleep(time.Second / 2)
+			time.Sleep(2 * outageSettles)
 		}
 		if got := lines(); len(got) > 15 || !strings.Contains(strings.Join(got, "\n"), "times_away=") {
 			t.Errorf("%d lines in 3 minutes, want at most 15, one with times_away:\n%s", len(got),

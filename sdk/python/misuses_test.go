@@ -225,7 +225,7 @@ func (m *misuse) check(t *testing.T, w world) {
 	if m.run == "" {
 		return // the test kit executes it
 	}
-	want, silent := m.becomes, m.becomes == "not found" || m.becomes == "reported by vet"
+	want, silent := m.becomes, m.becomes == "reported by vet"
 	code, handled := strings.CutPrefix(want, "an error that it may handle, ")
 	switch {
 	case handled:

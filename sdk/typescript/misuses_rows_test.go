@@ -50,7 +50,8 @@ const (
 	ofTheContext = "step functions are given what they need: there is no call that takes another context"
 	atOnce       = "the call is made at once, so no other one is under way"
 	ofAll        = "ctx.all begins and joins its branches in one call"
-	notFound     = "nothing finds it, as in Go without its vet: return what a step found, or use ctx.now and ctx.uuid"
+	ofTheKit     = "perdure/test finds it: its test has such an agent"
+	notFound     = "nothing finds it, as in Go without its vet: take the context from the function's parameter"
 	ofGo         = "the language has no such thing"
 	ofTheServer  = "the server refuses it, and the tests of the server have it"
 )
@@ -75,16 +76,16 @@ var missing = map[string]string{
 	"`Continue` in a bare goroutine":                       atOnce,
 	"a step in a goroutine of a `sync.WaitGroup`":          ofGo,
 
-	"a step's function adds to a variable of the agent":      notFound,
-	"a step's function appends to a slice of the agent":      notFound,
-	"a step's function decodes into a variable of the agent": notFound,
-	"`time.Now` as a start, and `time.Since` behind a wait":  notFound,
-	"dice in the result":                                     "perdure/test finds it: its test has such an agent",
-	"an environment variable decides":                        notFound,
-	"the name of the machine decides":                        notFound,
-	"a global counter is in the result":                      notFound,
+	"a step's function adds to a variable of the agent":      ofTheKit,
+	"a step's function appends to a slice of the agent":      ofTheKit,
+	"a step's function decodes into a variable of the agent": ofTheKit,
+	"`time.Now` as a start, and `time.Since` behind a wait":  ofTheKit,
+	"dice in the result":                                     ofTheKit,
+	"an environment variable decides":                        ofTheKit,
+	"the name of the machine decides":                        ofTheKit,
+	"a global counter is in the result":                      ofTheKit,
 	"the agent's context in a global variable":               notFound,
-	"a file is written outside of a step":                    "perdure/test finds it: its test has such an agent",
+	"a file is written outside of a step":                    ofTheKit,
 	"`panic(nil)`":                                           ofGo,
 	"a panic in the `Error` of an error that a step returns": ofGo,
 	"`runtime.Goexit` in the agent's code":                   ofGo,

@@ -19,12 +19,13 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from . import durations
 from .client import Client
 from .errors import Lost
 from .lease import Lease
+from .outside import Watch
 from .problems import Problem
 
 if TYPE_CHECKING:
@@ -187,22 +188,27 @@ def _instant(text: str) -> datetime.datetime:
 
 
 class Report:
-    """What has become of the runs. differences is empty if each has ended as the one without a crash."""
+    """What has become of the runs. differences is empty if each has ended as the one without a crash.
+
+    outside has what the agent's code did to the machine between its steps: what it wrote, which programs it started,
+    and the environment and the name of the machine, if it read these.
+    """
 
     def __init__(self) -> None:
         self.end: dict[str, Any] = {}
         self.crashes = 0
         self.differences: list[str] = []
+        self.outside: list[str] = []
 
     @property
     def ok(self) -> bool:
-        return not self.differences and self.crashes > 0
+        return not self.differences and not self.outside and self.crashes > 0
 
     def __str__(self) -> str:
         if not self.crashes:
             return "no run has crashed: has the agent no commit?"
         return "\n".join(["%d runs have crashed, and %d have ended otherwise" % (self.crashes, len(self.differences))]
-                         + self.differences)
+                         + self.differences + ["between its steps it %s: do that in a step" % x for x in self.outside])
 
 
 class _CrashLease(Lease):
@@ -237,12 +243,13 @@ class _CrashLease(Lease):
 
 def crash(worker: "Worker", kind: str, input: Any = None, *, server: Server,
           during: Callable[[Trial], None] | None = None, observe: Callable[[str], Any] | None = None,
-          on_thread: bool = False, wait: float = 120, **options: Any) -> Report:
+          on_thread: bool = False, wait: float = 120, allow: Iterable[str] = (), **options: Any) -> Report:
     """Executes an agent without a crash, and then once with a crash before and once after each of its commits.
 
     The ends have to be equal: the state, the result, the code of the error, and the messages of the thread. during is
     called for each run in a thread of its own, to send signals and to decide. observe returns what else is compared,
-    of a run id: effects, for example. options are those of a start.
+    of a run id: effects, for example. allow has names of files and variables that may be used between steps. options
+    are those of a start.
     """
     client = server.client()
     trials: dict[str, Trial] = {}
@@ -250,24 +257,33 @@ def crash(worker: "Worker", kind: str, input: Any = None, *, server: Server,
     worker.transport = client.transport
     worker.ahead = lambda: server.ahead
     worker.lease_type = type("CrashLease", (_CrashLease,), {"trials": trials})
+    watch = Watch(allow)
+
+    def begin(trial: Trial) -> None:
+        trials[trial.run_id] = trial
+        watch.run(trial.run_id)
+
     worker.start()
+    watch.__enter__()
     try:
-        first = _execute(client, Trial(client, server=server), kind, input, trials, during, observe, on_thread, wait, options)
+        first = _execute(client, Trial(client, server=server), kind, input, begin, during, observe, on_thread, wait, options)
         report = Report()
         report.end = first[1]
         count = min(first[0].commits, MAX_COMMITS)
         rest = [Trial(client, n, after, server) for n in range(1, count + 1) for after in (False, True)]
         with ThreadPoolExecutor(1 if server.moves_clock else 16) as pool:
-            ends = list(pool.map(lambda t: _execute(client, t, kind, input, trials, during, observe, on_thread, wait,
+            ends = list(pool.map(lambda t: _execute(client, t, kind, input, begin, during, observe, on_thread, wait,
                                                     options), rest))
         for trial, end in ends:
             report.crashes += trial.crashed
             if end != report.end:
                 report.differences.append("%s it ends with %r, and without one with %r" % (trial, end, report.end))
+        report.outside = sorted(watch.seen)
         return report
     finally:
         worker.stop()
         worker.ended.wait()
+        watch.__exit__()
 
 
 def _during(during: Callable[[Trial], None], trial: Trial) -> None:
@@ -278,13 +294,14 @@ def _during(during: Callable[[Trial], None], trial: Trial) -> None:
         trial.client.cancel(trial.run_id, "the test has failed")
 
 
-def _execute(client: Client, trial: Trial, kind: str, input: Any, trials: dict[str, Trial],
+def _execute(client: Client, trial: Trial, kind: str, input: Any, begin: Callable[[Trial], None],
              during: Callable[[Trial], None] | None, observe: Callable[[str], Any] | None, on_thread: bool, wait: float,
              options: dict[str, Any]) -> tuple[Trial, dict[str, Any]]:
     thread = client.create_thread()["thread_id"] if on_thread else None
     with _begun:
         run = client.start(kind, input, run_class="agent", thread_id=thread, **options)
-        trial.run_id, trials[run.id] = run.id, trial
+        trial.run_id = run.id
+        begin(trial)
     if during:
         threading.Thread(target=_during, args=(during, trial), daemon=True).start()
     run = client.join(run.id, wait)

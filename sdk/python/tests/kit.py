@@ -2,7 +2,9 @@
 
 import collections
 import datetime
+import os
 import random
+import socket
 
 import perdure
 from perdure import testing
@@ -55,6 +57,14 @@ def build():
         await ctx.step("b", lambda: 1)
         return [late, (ctx.now("ended") - began) // datetime.timedelta(hours=1)]
 
+    @worker.agent("machine")
+    async def machine(ctx):
+        names = [os.environ.get("PERDURE_NO_SUCH_THING"), os.environ.get("HOME"), socket.gethostname()]
+        with open(os.devnull, "w") as f:
+            f.write("paid")
+        await ctx.step("a", lambda: open("/dev/zero", "w").close() or os.environ.get("PATH"))
+        return len(names)
+
     @worker.agent("nothing")
     async def nothing(ctx):
         return 1
@@ -95,6 +105,10 @@ with testing.Server() as server:
     assert not report.ok and "after commit 1" in str(report), report
     report = testing.crash(build(), "effects", server=server, observe=lambda run: counts[run])
     assert not report.ok and "'observed': 2" in str(report), report
+    report = testing.crash(build(), "machine", server=server, allow=("HOME",))
+    assert not report.ok and not report.differences, report
+    assert report.outside == ["reads the environment variable PERDURE_NO_SUCH_THING", "reads the name of the machine",
+                              "writes the file " + os.devnull], report.outside
     report = testing.crash(build(), "nothing", server=server)
     assert report.ok and report.crashes == 2, report  # its end is a commit, too
 print("every crash")

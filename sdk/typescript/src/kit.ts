@@ -21,6 +21,7 @@ import { Client, type StartOptions } from "./client.js";
 import { clock } from "./clock.js";
 import { print, type Json } from "./json.js";
 import { micros, type Duration } from "./names.js";
+import { Watch } from "./outside.js";
 import type { Run } from "./run.js";
 import { Answer, NoAnswer, type Transport } from "./transport.js";
 import type { Worker, WorkerOptions } from "./worker.js";
@@ -277,22 +278,28 @@ export class Report {
   crashes = 0;
   /** A text for each run that has ended in another way than the one without a crash. */
   readonly differences: string[] = [];
+  /**
+   * What the agent's code did to the machine between its steps: what it wrote, fetched and started, and the environment
+   * and the name of the machine, if it read these.
+   */
+  outside: string[] = [];
 
   constructor(
     /** How the run without a crash has ended. */
     readonly end: End,
   ) {}
 
-  /** All have ended as the one without a crash, which was not held. */
+  /** All have ended as the one without a crash, which was not held, and nothing was done between steps. */
   get ok(): boolean {
-    return this.differences.length === 0 && this.crashes > 0 && this.end.held === undefined;
+    return this.differences.length === 0 && this.outside.length === 0 && this.crashes > 0 && this.end.held === undefined;
   }
 
   toString(): string {
     const { crashes, differences, end } = this;
     if (end.held !== undefined) return `without a crash the run is held: ${end.held}`;
     if (crashes === 0) return "no run has crashed: has the agent no commit?";
-    return [`${crashes} runs have crashed, and ${differences.length} have ended otherwise`, ...differences].join("\n");
+    const outside = this.outside.map((what) => `between its steps it ${what}: do that in a step`);
+    return [`${crashes} runs have crashed, and ${differences.length} have ended otherwise`, ...differences, ...outside].join("\n");
   }
 }
 
@@ -307,6 +314,8 @@ export interface CrashOptions extends Omit<StartOptions, "idempotencyKey" | "thr
   onThread?: boolean;
   /** How long a run may take: two minutes unless given. */
   wait?: Duration;
+  /** Names of files and environment variables that may be used between steps. */
+  allow?: readonly string[];
 }
 
 /**
@@ -328,7 +337,8 @@ export async function crash(
   const worker = make({ url: server.url, key: server.key, ...common });
   worker.ahead = () => server.ahead;
   const client = server.client();
-  const wire = new Wire(worker.transport, worker.path("release"));
+  const watch = new Watch(options.allow);
+  const wire = new Wire(worker.transport, worker.path("release"), watch);
   let refused: unknown;
   const works = worker.run().catch((err: unknown) => (refused = err));
   const execute = async (trial: Trial) => {
@@ -354,8 +364,10 @@ export async function crash(
       if (!isDeepStrictEqual(ends[n], report.end))
         report.differences.push(`${trial} it ends with ${got}, and without one with ${want}`);
     }
+    report.outside = [...watch.seen].sort();
     return report;
   } finally {
+    watch.close();
     worker.stop();
     worker.transport.close(); // polls that wait are given up
     await works;
@@ -372,7 +384,7 @@ async function executed(
   input: unknown,
   options: CrashOptions,
 ): Promise<End> {
-  const { server: _, during, observe, onThread, wait = "2m", ...start } = options;
+  const { server: _, during, observe, onThread, wait = "2m", allow: __, ...start } = options;
   const thread = onThread ? (await client.createThread()).thread_id : undefined;
   const more = thread === undefined ? {} : { threadId: thread };
   await wire.begin(trial, async () => (await client.start(kind, input, { ...start, ...more, class: "agent" })).id);
@@ -418,6 +430,7 @@ class Wire {
   constructor(
     transport: Transport,
     private readonly release: string,
+    private readonly watch: Watch,
   ) {
     this.once = transport.once.bind(transport);
     transport.once = (...call) => (call[1].endsWith("/commit") ? this.commit(...call) : this.once(...call));
@@ -427,6 +440,7 @@ class Wire {
   async begin(trial: Trial, start: () => Promise<string>): Promise<void> {
     const begun = start().then((id) => {
       trial.runId = id;
+      this.watch.run(id);
       this.trials.set(id, trial);
     });
     const settled = begun.catch(() => undefined);

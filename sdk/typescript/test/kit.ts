@@ -1,6 +1,8 @@
 // The test kit is tried with agents that survive crashes, and with some that don't. For kit_test.go.
 
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { devNull, hostname } from "node:os";
 import { Failure, Worker, type Context, type StepContext, type WorkerOptions } from "../src/index.js";
 import { Server, crash, type Trial } from "../src/kit.js";
 
@@ -33,6 +35,7 @@ function make(options: WorkerOptions): Worker {
     await ctx.step("b", () => 1);
     return dice;
   });
+  let counted = 0;
   let calls = 0;
   worker.agent("changing", async (ctx: Context) => {
     await ctx.step("a", () => 1);
@@ -43,6 +46,27 @@ function make(options: WorkerOptions): Worker {
     await ctx.step("a", () => 1);
     does(ctx.runId, `outside ${effects.get(ctx.runId)?.length ?? 0}`);
     await ctx.step("b", () => 1);
+  });
+  worker.agent("adds", async (ctx: Context) => {
+    const found: number[] = [];
+    await ctx.step("a", () => found.push(1));
+    await ctx.step("b", () => 1);
+    return found;
+  });
+  worker.agent("since", async (ctx: Context) => {
+    const began = performance.now();
+    await ctx.sleep("10ms");
+    return performance.now() - began;
+  });
+  worker.agent("counter", async (ctx: Context) => {
+    await ctx.step("a", () => 1);
+    return ++counted;
+  });
+  worker.agent("machine", async (ctx: Context) => {
+    const names = [process.env.PERDURE_NO_SUCH_THING, process.env.HOME, hostname()].map((name) => typeof name);
+    writeFileSync(devNull, "paid");
+    await ctx.step("a", () => writeFileSync("/dev/zero", process.env.PATH ?? ""));
+    return names.length;
   });
   worker.agent("sleepy", async (ctx: Context) => {
     const began = ctx.now("began").getTime();
@@ -94,6 +118,17 @@ try {
   assert.match(String(changing), /"state":"held","held":"b\d+#1: .*the step b\d+#1/);
   const outside = await crash(make, "outside", null, { server, observe: (run) => effects.get(run) ?? [] });
   assert.match(String(outside), /outside 1/);
+  for (const kind of ["adds", "since", "counter"]) {
+    const report = await crash(make, kind, null, { server });
+    assert.ok(!report.ok && report.differences.length > 0, `${kind}: ${report}`);
+  }
+  const machine = await crash(make, "machine", null, { server, allow: ["HOME"] });
+  assert.ok(!machine.ok && machine.differences.length === 0, String(machine));
+  assert.deepEqual(machine.outside, [
+    "reads the environment variable PERDURE_NO_SUCH_THING",
+    "reads the name of the machine",
+    `writes the file ${devNull}`,
+  ]);
   const nothing = await crash(make, "nothing", null, { server });
   assert.ok(nothing.ok && nothing.crashes === 2, String(nothing)); // its end is a commit, too
   const misuse = await crash(make, "misuse", null, { server });

@@ -49,8 +49,8 @@ export function micros(d: Duration): number {
     if (!Number.isFinite(d)) throw new RangeError(`${d} is no duration`);
     return Math.round(d * 1000);
   }
-  const text = d.startsWith("-") ? d.slice(1) : d;
-  if (!/^(\d+(\.\d+)?(us|µs|ms|s|m|h|d))+$/.test(text))
+  const text = typeof d === "string" && d.startsWith("-") ? d.slice(1) : d;
+  if (typeof d !== "string" || !/^(\d+(\.\d+)?(us|µs|ms|s|m|h|d))+$/.test(text))
     throw new RangeError(`${JSON.stringify(d)} is no duration; write 1500 (milliseconds), "90s" or "1h30m"`);
   let sum = 0;
   for (const [, n, , unit] of text.matchAll(/(\d+(\.\d+)?)(us|µs|ms|s|m|h|d)/g)) sum += Number(n) * units[unit as string]!;

@@ -275,3 +275,10 @@ test("webhooks are verified", () => {
   for (const [b, s] of [[`${body} `, 1000], [body, 1400], [body, 600]] as const) assert.throws(() => verifyWebhook(secret, headers, b, at(s)), NotSigned);
   assert.throws(() => verifyWebhook(secret, { ...headers, "webhook-signature": "" }, body, at(1000)), NotSigned);
 });
+
+test("what is no duration is refused before anything is sent", async () => {
+  const client = new Client({ url: "http://127.0.0.1:1", key: "k" });
+  for (const wrong of [{ wait: "1m" }, "soon", NaN, null] as never[])
+    await assert.rejects(client.join("r", wrong), /is no duration/, JSON.stringify(wrong));
+  client.close();
+});

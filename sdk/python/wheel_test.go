@@ -9,9 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pagetest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/internal/wire/release"
 )
@@ -71,10 +69,13 @@ func checkWheel(t *testing.T, path string) {
 	}
 }
 
-// readme executes the two programs of the README.
+// readme executes the two programs of the README, and the commands of its first half hour.
 func readme(t *testing.T, python string) {
 	t.Helper()
-	w := open(t)
+	server, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -83,41 +84,16 @@ func readme(t *testing.T, python string) {
 	if len(blocks) != 2 {
 		t.Fatalf("the README has %d programs, want 2", len(blocks))
 	}
-	start := func(program string) (*exec.Cmd, *output) {
-		out := &output{}
-		cmd := exec.Command(python, "-c", program)
-		cmd.Dir = t.TempDir()
-		cmd.Env = append(os.Environ(), "PERDURE_URL="+w.URL, "PERDURE_KEY="+w.Key(), "NO_PROXY=*",
-			"PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=")
-		cmd.Stdout, cmd.Stderr = out, out
-		if err := cmd.Start(); err != nil {
+	dir := t.TempDir()
+	for n, name := range []string{"worker.py", "caller.py"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(blocks[n][1]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { cmd.Process.Kill() })
-		return cmd, out
 	}
-	worker, said := start(blocks[0][1])
-	caller, got := start(blocks[1][1])
-	eventually.True(t, "an approval comes", func() bool {
-		list, err := w.C.Approvals(w.Ctx, client.ApprovalFilter{})
-		if err != nil {
-			t.Fatalf("no approval has come: %v; the worker said:\n%s", err, &said.b)
-		}
-		if len(list.Approvals) != 1 {
-			return false
-		}
-		a := list.Approvals[0]
-		yes := perdure.Decision{Decision: perdure.Approve, ActionHash: a.ActionHash}
-		if _, err := w.C.Decide(w.Ctx, a.ID, yes); err != nil {
-			t.Fatal(err)
-		}
-		return true
-	})
-	if err := caller.Wait(); err != nil || strings.TrimSpace(got.b.String()) != "completed paid" {
-		t.Errorf("the program of the README said %q (%v), want completed paid", &got.b, err)
+	bin := t.TempDir()
+	if err := os.Symlink(server, filepath.Join(bin, "perdure")); err != nil {
+		t.Fatal(err)
 	}
-	worker.Process.Signal(os.Interrupt)
-	if err := worker.Wait(); err != nil {
-		t.Errorf("the worker of the README has ended with %v:\n%s", err, &said.b)
-	}
+	pagetest.Run(t, pagetest.Blocks(t, "README.md", 2), dir, "NO_PROXY=*", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=",
+		"PATH="+filepath.Dir(python)+":"+bin+":"+os.Getenv("PATH"))
 }

@@ -12,11 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pagetest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/internal/wire/release"
 )
@@ -116,10 +113,14 @@ func checkManifest(t *testing.T, r io.Reader) {
 	}
 }
 
-// readme compiles and executes the two programs of the README.
+// readme executes the two programs of the README, and the commands of its first half hour. Its npx is the compiler that
+// is installed here, because there is no network.
 func readme(t *testing.T, folder string) {
 	t.Helper()
-	w := open(t, time.Minute)
+	server, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -134,50 +135,17 @@ func readme(t *testing.T, folder string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bin := t.TempDir()
 	engine := node(t, runtimes[0])
-	execute(t, folder, engine, filepath.Join(modules, "typescript", "bin", "tsc"), "--strict", "--module", "nodenext",
-		"--target", "es2022", "--types", "node", "--typeRoots", filepath.Join(modules, "@types"),
-		"worker.ts", "caller.ts")
-	start := func(program string) (*exec.Cmd, *output) {
-		out := &output{}
-		cmd := exec.Command(engine, program)
-		cmd.Dir = folder
-		cmd.Env = append(os.Environ(), "PERDURE_URL="+w.URL, "PERDURE_KEY="+w.Key())
-		cmd.Stdout, cmd.Stderr = out, out
-		if err := cmd.Start(); err != nil {
+	for name, target := range map[string]string{"perdure": server, "node": engine} {
+		if err := os.Symlink(target, filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { cmd.Process.Kill() })
-		return cmd, out
 	}
-	worker, said := start("worker.js")
-	caller, got := start("caller.js")
-	w.approveOne(said)
-	if err := caller.Wait(); err != nil || strings.TrimSpace(got.b.String()) != "completed paid" {
-		t.Errorf("the program of the README said %q (%v), want completed paid", &got.b, err)
+	npx := "#!/bin/sh\nshift\nexec node " + filepath.Join(modules, "typescript", "bin", "tsc") +
+		" --strict --types node --typeRoots " + filepath.Join(modules, "@types") + ` "$@"` + "\n"
+	if err := os.WriteFile(filepath.Join(bin, "npx"), []byte(npx), 0o755); err != nil {
+		t.Fatal(err)
 	}
-	worker.Process.Signal(os.Interrupt)
-	if err := worker.Wait(); err != nil {
-		t.Errorf("the worker of the README has ended with %v:\n%s", err, &said.b)
-	}
-}
-
-// approveOne waits for an approval and grants it.
-func (w world) approveOne(said *output) {
-	w.T.Helper()
-	eventually.True(w.T, "an approval comes", func() bool {
-		list, err := w.C.Approvals(w.Ctx, client.ApprovalFilter{})
-		if err != nil {
-			w.T.Fatalf("no approval has come (%v); the worker said:\n%s", err, &said.b)
-		}
-		if len(list.Approvals) != 1 {
-			return false
-		}
-		a := list.Approvals[0]
-		yes := perdure.Decision{Decision: perdure.Approve, ActionHash: a.ActionHash}
-		if _, err := w.C.Decide(w.Ctx, a.ID, yes); err != nil {
-			w.T.Fatal(err)
-		}
-		return true
-	})
+	pagetest.Run(t, pagetest.Blocks(t, "README.md", 2), folder, "PATH="+bin+":"+os.Getenv("PATH"))
 }

@@ -6,20 +6,40 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doors"
 	"github.com/perdure/perdure/internal/doors/langgraph"
 	"github.com/perdure/perdure/internal/doors/openai"
 )
 
 // doorList makes the doors, in the order in which help texts name them.
-var doorList = []func() *doors.Door{
-	langgraph.Door, openai.Door,
+var doorList = []func(Options) *doors.Door{
+	func(opt Options) *doors.Door { return langgraph.Door(opt.langgraph()) },
+	func(Options) *doors.Door { return openai.Door() },
+}
+
+// What becomes of a run of the door langgraph whose caller asked for a cancel on a disconnect: values of
+// Options.LangGraphOnDisconnect.
+const (
+	DisconnectContinues = "continue"
+	DisconnectAsAsked   = "as-asked"
+)
+
+// langgraph has the options of the door langgraph.
+func (opt Options) langgraph() (out langgraph.Options) {
+	if opt.LangGraphOnDisconnect == DisconnectAsAsked {
+		out.CancelAfter = perdure.DefaultPolicy().DetachGrace
+		if opt.Policy != nil {
+			out.CancelAfter = opt.Policy.DetachGrace
+		}
+	}
+	return out
 }
 
 // DoorNames are the names that Options.Doors takes.
 func DoorNames() (names []string) {
 	for _, d := range doorList {
-		names = append(names, d().Name)
+		names = append(names, d(Options{}).Name)
 	}
 	return names
 }
@@ -33,6 +53,12 @@ func (opt Options) checkDoors() error {
 		if slices.Contains(opt.Doors[:i], name) {
 			return fmt.Errorf("doors: %s is given twice", name)
 		}
+	}
+	switch opt.LangGraphOnDisconnect {
+	case "", DisconnectContinues, DisconnectAsAsked:
+	default:
+		return fmt.Errorf("doors.langgraph.on_disconnect: %q is neither %s nor %s", opt.LangGraphOnDisconnect,
+			DisconnectContinues, DisconnectAsAsked)
 	}
 	if opt.DoorRoot != "" && !slices.Contains(opt.Doors, opt.DoorRoot) {
 		return fmt.Errorf("door_root: %q is none of the doors that are on: %s", opt.DoorRoot,
@@ -49,7 +75,7 @@ func (s *Server) openDoors(opt Options) (find func(string) (http.Handler, string
 	}
 	var list []*doors.Door
 	for _, d := range doorList {
-		if d := d(); slices.Contains(opt.Doors, d.Name) {
+		if d := d(opt); slices.Contains(opt.Doors, d.Name) {
 			list = append(list, d)
 		}
 	}

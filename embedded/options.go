@@ -74,6 +74,9 @@ type Options struct {
 	Doors []string
 	// DoorRoot is one of Doors that is served at the root as well.
 	DoorRoot string
+	// LangGraphOnDisconnect is DisconnectAsAsked if callers of the door langgraph may ask that a run be
+	// cancelled when they disconnect. The default is DisconnectContinues.
+	LangGraphOnDisconnect string
 	// MaxStreams is the limit of open streams. The default, and the maximum, is three quarters of
 	// the file descriptors.
 	MaxStreams int

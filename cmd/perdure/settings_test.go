@@ -44,6 +44,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		{"origins", "https://a.example,https://b.example", "", none, "is not an origin"},
 		{"doors", "openai", "", none, "is none of"},
 		{"door_root", "openai", "", none, "none of the doors that are on"},
+		{"doors.langgraph.on_disconnect", "as-asked", "", none, "neither continue nor as-asked"},
 		{"max_streams", "17", "", "0", "must be at least 1, not 0"},
 		{"max_streams_per_tenant", "16", "", "-1", "must be at least 1, not -1"},
 		{"tls_cert", cert, "", none, "no such file"},
@@ -122,10 +123,10 @@ func besides(all []sample, name string) []string {
 
 // flagOf, variableOf and lineOf return a setting as a flag, a variable and a line of the file.
 func flagOf(name, value string) []string {
-	if section, rest, ok := strings.Cut(name, "."); ok {
+	if section, rest, ok := strings.Cut(name, "."); ok && section != "doors" {
 		return []string{"--" + section, rest + "=" + value}
 	}
-	return []string{"--" + strings.ReplaceAll(name, "_", "-") + "=" + value}
+	return []string{"--" + strings.NewReplacer("_", "-", ".", "-").Replace(name) + "=" + value}
 }
 
 func variableOf(name, value string) (string, string) {
@@ -160,6 +161,8 @@ func effective(t *testing.T, out, name string) string {
 	section, rest, _ := strings.Cut(name, ".")
 	var at any = all[section]
 	switch section {
+	case "doors":
+		at = all[name] // the list, or a setting of one of them
 	case "policy":
 		at = at.(map[string]any)[rest]
 	case "liveness":
@@ -227,6 +230,26 @@ func TestEverySettingFromFileEnvironmentAndFlag(t *testing.T) {
 				t.Errorf("docs/configuration.md has no row %s", s.name)
 			}
 		})
+	}
+}
+
+// In a file the doors are a list, or sections, of which each turns a door on.
+func TestDoorsAreListOrSections(t *testing.T) {
+	for text, want := range map[string]string{
+		"doors = [\"openai\"]": "openai",
+		"[doors.langgraph]\non_disconnect = \"as-asked\"\n[doors.openai]": "langgraph,openai",
+		"[doors.openai]\non_disconnect = \"as-asked\"":                    "doors.openai.on_disconnect: there is no such",
+		"[doors.nobody]":         "is none of",
+		"[doors]\nlanggraph = 3": "doors.langgraph is a section",
+		"[doors]\nopenai = 3":    "doors.openai: there is no such",
+	} {
+		code, out, errs := call("config", "check", "--json", "--config", writeFile(t, text))
+		if code == 0 {
+			errs = effective(t, out, "doors")
+		}
+		if !strings.Contains(errs, want) {
+			t.Errorf("config check of %q = %d %s, want %s", text, code, errs, want)
+		}
 	}
 }
 

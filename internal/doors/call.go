@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,8 @@ type Call struct {
 	params map[string]string
 	// begun is set once a part of the answer was written.
 	begun bool
+	// gone is set once the caller has hung up while its answer was open.
+	gone bool
 	// accepted is set once the answer can't be a refusal any more, perhaps before it has begun.
 	accepted bool
 }
@@ -76,6 +79,30 @@ type remoteKey struct{}
 func RemoteAddr(ctx context.Context) string {
 	addr, _ := ctx.Value(remoteKey{}).(string)
 	return addr
+}
+
+// HungUp tells whether the caller has hung up before an answer that stayed open was complete. It has not if the
+// server ended the answer, because it shuts down or the caller did not read.
+func (c *Call) HungUp() bool { return c.gone }
+
+// Afterwards does something for a call that is over, which the caller need not wait for. The context of the
+// call that work gets ends when the server shuts down. It has no answer.
+func (c *Call) Afterwards(work func(*Call)) {
+	after := *c
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.Context()))
+	after.Request, after.w = c.WithContext(ctx), nil
+	stop := context.AfterFunc(c.set.closing, func() { cancel(errClosing) })
+	go func() {
+		defer stop()
+		defer cancel(context.Canceled)
+		defer func() {
+			if p := recover(); p != nil {
+				after.set.log.Error("a door panicked after a call", "door", after.door.Name, "path", after.URL.Path,
+					"panic", p, "stack", string(debug.Stack()))
+			}
+		}()
+		work(&after)
+	}()
 }
 
 // Param is a parameter of the path, decoded.

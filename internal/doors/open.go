@@ -2,7 +2,9 @@ package doors
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -103,6 +105,8 @@ func (o *open) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.over = true
+	o.call.gone = o.call.set.closing.Err() == nil &&
+		(o.call.Context().Err() != nil || o.err != nil && !errors.Is(o.err, os.ErrDeadlineExceeded))
 	if o.timer != nil {
 		o.timer.Stop()
 	}

@@ -15,7 +15,7 @@
 //
 // # What it is not
 //
-// The door has no state. Nothing of a run's values is kept: they are the messages of the thread, and the
+// The door has no state, but for the runs whose readers have just left. Nothing of a run's values is kept: they are the messages of the thread, and the
 // fields of the result.
 //
 // # Where to start reading
@@ -23,4 +23,5 @@
 //   - door.go: the routes and the refusals.
 //   - runs.go: starting, waiting for and following runs.
 //   - frames.go: the translation of a log, which is pure.
+//   - leave.go: what a disconnect does, where the operator lets it cancel.
 package langgraph

@@ -11,13 +11,17 @@ import (
 // object is a JSON object of the protocol.
 type object = map[string]any
 
+// A door has the readers of runs in memory, and nothing else.
+type door struct{ disconnects }
+
 // Door is the door for clients of the LangGraph Platform.
-func Door() *doors.Door {
-	return &doors.Door{Name: "langgraph", Refuse: refuse, Routes: routes(),
+func Door(opt Options) *doors.Door {
+	d := &door{disconnects{after: opt.CancelAfter}}
+	return &doors.Door{Name: "langgraph", Refuse: refuse, Routes: d.routes(),
 		Accepts: []string{"X-Auth-Scheme"}, Exposes: []string{"X-Pagination-Next", "X-Pagination-Total"}}
 }
 
-func routes() (list []doors.Route) {
+func (d *door) routes() (list []doors.Route) {
 	on := func(method, pattern string, handle func(*doors.Call) error) {
 		list = append(list, doors.Route{Method: method, Pattern: pattern, Handle: handle})
 	}
@@ -43,24 +47,24 @@ func routes() (list []doors.Route) {
 	on("POST", "/threads/{thread}/state", addToState)
 	on("POST", "/threads/{thread}/history", getHistory)
 
-	on("POST", "/threads/{thread}/runs", createRun)
+	on("POST", "/threads/{thread}/runs", d.createRun)
 	on("GET", "/threads/{thread}/runs", listRuns)
-	on("POST", "/threads/{thread}/runs/wait", waitForNewRun)
-	on("POST", "/threads/{thread}/runs/stream", streamNewRun)
+	on("POST", "/threads/{thread}/runs/wait", d.waitForNewRun)
+	on("POST", "/threads/{thread}/runs/stream", d.streamNewRun)
 	on("GET", "/threads/{thread}/runs/{run}", getRun)
 	on("DELETE", "/threads/{thread}/runs/{run}", deleteRun)
-	on("GET", "/threads/{thread}/runs/{run}/join", joinRun)
-	on("GET", "/threads/{thread}/runs/{run}/stream", streamRun)
+	on("GET", "/threads/{thread}/runs/{run}/join", d.joinRun)
+	on("GET", "/threads/{thread}/runs/{run}/stream", d.streamRun)
 	on("POST", "/threads/{thread}/runs/{run}/cancel", cancelRun)
 
-	on("POST", "/runs", createRun)
-	on("POST", "/runs/wait", waitForNewRun)
-	on("POST", "/runs/stream", streamNewRun)
-	on("POST", "/runs/batch", createBatch)
+	on("POST", "/runs", d.createRun)
+	on("POST", "/runs/wait", d.waitForNewRun)
+	on("POST", "/runs/stream", d.streamNewRun)
+	on("POST", "/runs/batch", d.createBatch)
 	on("POST", "/runs/cancel", cancelRuns)
 	on("GET", "/runs/{run}", getRun)
-	on("GET", "/runs/{run}/join", joinRun)
-	on("GET", "/runs/{run}/stream", streamRun)
+	on("GET", "/runs/{run}/join", d.joinRun)
+	on("GET", "/runs/{run}/stream", d.streamRun)
 	on("POST", "/runs/{run}/cancel", cancelRun)
 	for _, r := range []struct{ method, pattern string }{{"POST", "/runs/crons"}, {"POST", "/runs/crons/search"},
 		{"POST", "/runs/crons/count"}, {"PATCH", "/runs/crons/{cron}"}, {"DELETE", "/runs/crons/{cron}"},

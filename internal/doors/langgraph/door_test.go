@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
@@ -27,6 +28,7 @@ type object = map[string]any
 type world struct {
 	*servertest.Server
 	url, key string
+	http     *http.Client
 }
 
 func newWorld(t *testing.T) *world {
@@ -35,7 +37,14 @@ func newWorld(t *testing.T) *world {
 	front := httptest.NewServer(w.Live().Handler())
 	t.Cleanup(front.Close)
 	t.Cleanup(front.CloseClientConnections)
-	w.url, w.key = front.URL, w.Live().Key()
+	w.url, w.key, w.http = front.URL, w.Live().Key(), http.DefaultClient
+	w.work()
+	return w
+}
+
+// work runs a worker with agents until the test ends.
+func (w *world) work() {
+	w.T.Helper()
 	wk := worker.New(w.Client(), worker.Options{DrainTimeout: -1})
 	worker.Agent(wk, "echo", func(ctx *agent.Context, _ map[string]any) (map[string]any, error) {
 		for _, piece := range []string{"hel", "lo"} {
@@ -97,8 +106,13 @@ func newWorld(t *testing.T) *world {
 	worker.Agent(wk, "sleeper", func(ctx *agent.Context, _ map[string]any) (string, error) {
 		return "woken", agent.Sleep(ctx, 1<<50)
 	})
-	t.Cleanup(w.Work(wk))
-	return w
+	worker.Agent(wk, "asks later", func(ctx *agent.Context, _ map[string]any) (string, error) {
+		if err := agent.Sleep(ctx, 3*time.Second); err != nil {
+			return "", err
+		}
+		return ask(ctx)
+	})
+	w.Work(wk)
 }
 
 // do makes a call. A body that is no text is sent as JSON.
@@ -128,7 +142,7 @@ func (w *world) open(method, path, body string, headers ...string) *http.Respons
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := w.http.Do(req)
 	if err != nil {
 		w.T.Fatal(err)
 	}
@@ -167,7 +181,7 @@ func (w *world) thread() string {
 func (w *world) kinds() {
 	w.T.Helper()
 	// The worker announces them as it starts.
-	for _, kind := range []string{"echo", "asker", "boss", "broken", "sleeper", "signals", "plain"} {
+	for _, kind := range []string{"echo", "asker", "boss", "broken", "sleeper", "signals", "plain", "asks later"} {
 		for {
 			if _, err := w.Client().Kind(w.Ctx, kind); err == nil {
 				break

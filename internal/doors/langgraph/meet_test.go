@@ -48,7 +48,7 @@ func (m *meeting) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestTwoFirstCallsWithOneThreadID(t *testing.T) {
 	s := servertest.Open(t, embedded.Options{})
 	for ifExists, want := range map[string][]int{"": {200, 409}, "raise": {200, 409}, "do_nothing": {200, 200}} {
-		set, err := doors.NewSet([]*doors.Door{langgraph.Door()}, "", nil)
+		set, err := doors.NewSet([]*doors.Door{langgraph.Door(langgraph.Options{})}, "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

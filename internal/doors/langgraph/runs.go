@@ -28,8 +28,11 @@ type runCreate struct {
 	IfNotExists  string          `json:"if_not_exists"`
 	AfterSeconds float64         `json:"after_seconds"`
 	StrictResume bool            `json:"strict_resume"`
+	OnDisconnect string          `json:"on_disconnect"`
 
 	ignored []string
+	// foreground is set if disconnects count, and cancels if that of this call does.
+	foreground, cancels bool
 }
 
 // notHonoured are fields that the door knows and can't honour.
@@ -44,8 +47,11 @@ func (in *runCreate) read(raw []byte) error {
 		return err
 	}
 	for _, name := range notHonoured {
+		if name == "on_disconnect" && in.cancels {
+			continue
+		}
 		switch string(fields[name]) {
-		case "", "null", "[]", "{}", "false", `"continue"`:
+		case "", "null", "[]", "{}", `""`, "false", `"continue"`:
 		case "true":
 			if name != "stream_resumable" { // every stream is
 				in.ignored = append(in.ignored, name)
@@ -92,6 +98,9 @@ func (in *runCreate) submission(kind string, thread perdure.ThreadID) (s perdure
 	strategy, ok := strategies[in.Multitask]
 	if !ok {
 		return s, perdure.Invalid("multitask_strategy", "is none of reject, interrupt, rollback, enqueue")
+	}
+	if s.Foreground = in.foreground; in.cancels {
+		s.Metadata[onDisconnectKey] = "cancel"
 	}
 	if thread != "" {
 		s.MultitaskStrategy = strategy
@@ -157,15 +166,24 @@ type part struct {
 }
 
 // begin starts a run, or resumes one.
-func begin(c *doors.Call, in *runCreate) (*part, error) {
+func (d *door) begin(c *doors.Call, in *runCreate) (*part, error) {
 	raw, err := c.Decode(in)
 	if err != nil {
 		return nil, err
 	}
-	if err := in.read(raw); err != nil {
+	if err := d.read(c, in, raw); err != nil {
 		return nil, err
 	}
 	return in.begin(c, c.Options())
+}
+
+// read fills in what the fields alone don't say.
+func (d *door) read(c *doors.Call, in *runCreate, raw []byte) (err error) {
+	in.foreground = d.after > 0
+	if in.cancels, err = d.asks(c, in.OnDisconnect); err != nil {
+		return err
+	}
+	return in.read(raw)
 }
 
 func (in *runCreate) begin(c *doors.Call, opts []client.CallOptions) (*part, error) {
@@ -334,9 +352,9 @@ func dataOf(e *api.Event) *lineData {
 	return &d
 }
 
-func createRun(c *doors.Call) error {
+func (d *door) createRun(c *doors.Call) error {
 	var in runCreate
-	p, err := begin(c, &in)
+	p, err := d.begin(c, &in)
 	if err != nil {
 		return err
 	}
@@ -344,18 +362,18 @@ func createRun(c *doors.Call) error {
 	return p.show(c)
 }
 
-func waitForNewRun(c *doors.Call) error {
+func (d *door) waitForNewRun(c *doors.Call) error {
 	var in runCreate
-	p, err := begin(c, &in)
+	p, err := d.begin(c, &in)
 	if err != nil {
 		return err
 	}
-	return p.wait(c, true)
+	return d.during(c, p, in.cancels, func() error { return p.wait(c, true) })
 }
 
-func streamNewRun(c *doors.Call) error {
+func (d *door) streamNewRun(c *doors.Call) error {
 	var in runCreate
-	p, err := begin(c, &in)
+	p, err := d.begin(c, &in)
 	if err != nil {
 		return err
 	}
@@ -363,23 +381,25 @@ func streamNewRun(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
-	return p.stream(c, modes, true)
+	return d.during(c, p, in.cancels, func() error { return p.stream(c, modes, true) })
 }
 
-func joinRun(c *doors.Call) error {
+func (d *door) joinRun(c *doors.Call) error {
 	p, err := findRun(c)
 	if err != nil {
 		return err
 	}
-	return p.wait(c, false)
+	return d.during(c, p, d.joining(c, p), func() error { return p.wait(c, false) })
 }
 
-func streamRun(c *doors.Call) error {
+func (d *door) streamRun(c *doors.Call) error {
 	p, err := findRun(c)
 	if err != nil {
 		return err
 	}
-	return p.stream(c, modesOf(c.QueryList("stream_mode")), false)
+	return d.during(c, p, d.joining(c, p), func() error {
+		return p.stream(c, modesOf(c.QueryList("stream_mode")), false)
+	})
 }
 
 func getRun(c *doors.Call) error {
@@ -404,7 +424,7 @@ func deleteRun(c *doors.Call) error {
 // maxBatch bounds the runs of one call.
 const maxBatch = 100
 
-func createBatch(c *doors.Call) error {
+func (d *door) createBatch(c *doors.Call) error {
 	var list []json.RawMessage
 	if _, err := c.Decode(&list); err != nil {
 		return err
@@ -417,7 +437,7 @@ func createBatch(c *doors.Call) error {
 		if err := doors.DecodeJSON(list[i], &ins[i]); err != nil {
 			return err
 		}
-		if err := ins[i].read(list[i]); err != nil {
+		if err := d.read(c, &ins[i], list[i]); err != nil {
 			return err
 		}
 	}

@@ -118,7 +118,7 @@ func metadataOf(r *api.Run) any {
 	}
 	out := object{}
 	for name, value := range r.Metadata {
-		if name != strategyKey && name != doors.Ignored {
+		if name != strategyKey && name != onDisconnectKey && name != doors.Ignored {
 			out[name] = value
 		}
 	}

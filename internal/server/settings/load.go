@@ -159,9 +159,13 @@ func (c *Config) readSection(prefix string, tree map[string]any, table []Setting
 			err = unknown(name)
 		case name == livenessSection && isSection:
 			err = c.readThresholds(nil, sub)
-		case inner && isSection:
+		case name == doorsSection && isSection:
+			// TOML has no list and sections of one name, so the doors that have a section are those that are on.
+			values[name] = strings.Join(slices.Sorted(maps.Keys(sub)), ",")
 			err = c.readSection(name+".", sub, table, values)
-		case inner || name == livenessSection:
+		case (inner || prefix == doorsSection+".") && isSection:
+			err = c.readSection(name+".", sub, table, values)
+		case inner && find(table, name) == nil || name == livenessSection:
 			err = notSection(name)
 		case find(table, name) == nil:
 			err = unknown(name)

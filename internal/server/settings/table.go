@@ -41,6 +41,9 @@ type Setting struct {
 	Address bool
 }
 
+// doorsSection is the list of doors, or in a file a section with a section for each door that is on.
+const doorsSection = "doors"
+
 // policySection is the section of the policy's settings in the file, and the flag that takes them.
 const policySection = "policy"
 
@@ -57,7 +60,7 @@ func (s *Setting) Flag() string {
 	return "--" + s.flagName()
 }
 
-func (s *Setting) flagName() string { return strings.ReplaceAll(s.Name, "_", "-") }
+func (s *Setting) flagName() string { return strings.NewReplacer("_", "-", ".", "-").Replace(s.Name) }
 
 // inPolicy returns the name within the policy, and whether the setting is part of it.
 func (s *Setting) inPolicy() (string, bool) { return strings.CutPrefix(s.Name, policySection+".") }
@@ -108,10 +111,14 @@ func (c *Config) Table() []Setting {
 			otherwise("none"),
 		row("origins", &c.Origins, nil, "`origins` of pages in browsers that may call the API").
 			otherwise("none").allows("such as https://app.example.com"),
-		row("doors", &c.Doors, nil, "`names` of protocols of others to speak as well, each under /doors/<name>").
+		row(doorsSection, &c.Doors, nil, "`names` of protocols of others to speak as well, each under /doors/<name>").
 			otherwise("none; perdure dev: all").allows(strings.Join(embedded.DoorNames(), ", ")),
 		row("door_root", &c.DoorRoot, nil, "`name` of the door that is served at the root as well").
 			otherwise("none").allows("one of doors"),
+		row(doorsSection+".langgraph.on_disconnect", &c.LangGraphOnDisconnect, nil,
+			"`what` becomes of a run of the door langgraph whose caller asked to cancel it on a disconnect").
+			otherwise(embedded.DisconnectContinues).
+			allows(embedded.DisconnectContinues + " or " + embedded.DisconnectAsAsked),
 		row("max_streams", &c.MaxStreams, nil, "`number` of streams that may be open at once").
 			otherwise("three quarters of the file descriptors, and at most that").atLeast(1),
 		row("max_streams_per_tenant", &c.TenantStreams, nil, "`number` of these that one tenant may have").

@@ -238,7 +238,7 @@ func TestDoorsAreListOrSections(t *testing.T) {
 	for text, want := range map[string]string{
 		"doors = [\"openai\"]": "openai",
 		"[doors.langgraph]\non_disconnect = \"as-asked\"\n[doors.openai]": "langgraph,openai",
-		"[doors.openai]\non_disconnect = \"as-asked\"":                    "doors.openai.on_disconnect: there is no such",
+		"[doors.openai]\non_disconnect = \"as-asked\"":                    "doors.openai.on_disconnect: there is",
 		"[doors.nobody]":         "is none of",
 		"[doors]\nlanggraph = 3": "doors.langgraph is a section",
 		"[doors]\nopenai = 3":    "doors.openai: there is no such",

@@ -97,7 +97,7 @@ func (c *Call) Afterwards(work func(*Call)) {
 		defer cancel(context.Canceled)
 		defer func() {
 			if p := recover(); p != nil {
-				after.set.log.Error("a door panicked after a call", "door", after.door.Name, "path", after.URL.Path,
+				after.set.log.Error("a handler panicked", "door", after.door.Name, "path", after.URL.Path,
 					"panic", p, "stack", string(debug.Stack()))
 			}
 		}()

@@ -145,6 +145,9 @@ func (c *Call) WaitingAfter(
 // A Stream writes server-sent events.
 type Stream struct {
 	*open
+	// Prefix is written before the place of a frame in its log. It is for streams of several runs.
+	Prefix string
+
 	began bool
 	buf   []byte
 }
@@ -181,7 +184,8 @@ func (s *Stream) Send(line int64, first int, frames []Frame, flush bool) error {
 	s.buf = s.buf[:0]
 	for i, f := range frames {
 		if !f.Bare {
-			s.buf = append(append(append(s.buf, "id: "...), Cursor{line, first + i}.String()...), '\n')
+			s.buf = append(append(s.buf, "id: "...), s.Prefix...)
+			s.buf = append(append(s.buf, Cursor{line, first + i}.String()...), '\n')
 		}
 		if f.Event != "" {
 			s.buf = append(append(append(s.buf, "event: "...), f.Event...), '\n')

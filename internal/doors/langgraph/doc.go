@@ -15,13 +15,14 @@
 //
 // # What it is not
 //
-// The door has no state, but for the runs whose readers have just left. Nothing of a run's values is kept: they are the messages of the thread, and the
-// fields of the result.
+// The door has no state, but for the runs whose readers have just left. Nothing of a run's values is kept:
+// they are the messages of the thread, and the fields of the result.
 //
 // # Where to start reading
 //
 //   - door.go: the routes and the refusals.
 //   - runs.go: starting, waiting for and following runs.
 //   - frames.go: the translation of a log, which is pure.
+//   - follow.go: the stream of a thread, one run after another.
 //   - leave.go: what a disconnect does, where the operator lets it cancel.
 package langgraph

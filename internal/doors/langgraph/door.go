@@ -12,11 +12,14 @@ import (
 type object = map[string]any
 
 // A door has the readers of runs in memory, and nothing else.
-type door struct{ disconnects }
+type door struct {
+	disconnects
+	followers
+}
 
 // Door is the door for clients of the LangGraph Platform.
 func Door(opt Options) *doors.Door {
-	d := &door{disconnects{after: opt.CancelAfter}}
+	d := &door{disconnects: disconnects{after: opt.CancelAfter}}
 	return &doors.Door{Name: "langgraph", Refuse: refuse, Routes: d.routes(),
 		Accepts: []string{"X-Auth-Scheme"}, Exposes: []string{"X-Pagination-Next", "X-Pagination-Total"}}
 }
@@ -46,6 +49,7 @@ func (d *door) routes() (list []doors.Route) {
 	on("GET", "/threads/{thread}/state", getState)
 	on("POST", "/threads/{thread}/state", addToState)
 	on("POST", "/threads/{thread}/history", getHistory)
+	on("GET", "/threads/{thread}/stream", d.streamThread)
 
 	on("POST", "/threads/{thread}/runs", d.createRun)
 	on("GET", "/threads/{thread}/runs", listRuns)

@@ -33,7 +33,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Server: servertest.Open(t, embedded.Options{Doors: []string{"langgraph"}})}
+	return newWorldOn(t, embedded.Options{})
+}
+
+func newWorldOn(t *testing.T, opt embedded.Options) *world {
+	t.Helper()
+	opt.Doors = []string{"langgraph"}
+	w := &world{Server: servertest.Open(t, opt)}
 	front := httptest.NewServer(w.Live().Handler())
 	t.Cleanup(front.Close)
 	t.Cleanup(front.CloseClientConnections)

@@ -19,6 +19,7 @@ type translator struct {
 	from              int64  // the first line of the part of the run
 	head              int64  // the last line that was there when the caller came
 	modes             map[string]bool
+	through           bool // the frames go on after an interrupt
 
 	// values gives the values of the thread after its message of a number.
 	values func(upTo int64) (object, error)
@@ -104,7 +105,7 @@ func (t *translator) line(e *api.Event) (frames []doors.Frame, more bool, err er
 	case t.interrupted() && (!was || len(t.open) > n):
 		err = t.interrupt(add)
 	}
-	return frames, !t.interrupted() || e.Seq < t.head, err
+	return frames, t.through || !t.interrupted() || e.Seq < t.head, err
 }
 
 // interrupted tells whether the run is suspended on a person.
@@ -296,14 +297,13 @@ func modesOf(words []string) map[string]bool {
 	return maps.Clone(out)
 }
 
-// modeQuery is the query of a stream's Location. A client that starts a run says the modes in the body, and
-// attaches again with nothing but the Location and the id of its last frame, which counts frames of these modes.
-func modeQuery(modes map[string]bool) string {
-	if modes["values"] && len(modes) == 1 {
-		return ""
-	}
+// honoured are the modes that have frames of their own.
+var honoured = []string{"custom", "messages", "messages-tuple", "updates", "values"}
+
+// listOf lists the modes that have frames, with commas. Without any it is error, which every stream has.
+func listOf(modes map[string]bool) string {
 	var list []string
-	for _, word := range []string{"custom", "messages", "messages-tuple", "updates", "values"} {
+	for _, word := range honoured {
 		if modes[word] {
 			list = append(list, word)
 		}
@@ -311,5 +311,15 @@ func modeQuery(modes map[string]bool) string {
 	if len(list) == 0 { // the others are silent
 		list = []string{"error"}
 	}
-	return "?" + url.Values{"stream_mode": list}.Encode()
+	return strings.Join(list, ",")
+}
+
+// modeQuery is the query of a stream's Location. A client that starts a run says the modes in the body, and
+// attaches again with nothing but the Location and the id of its last frame, which counts frames of these modes.
+func modeQuery(modes map[string]bool) string {
+	list := listOf(modes)
+	if list == "values" {
+		return ""
+	}
+	return "?" + url.Values{"stream_mode": strings.Split(list, ",")}.Encode()
 }

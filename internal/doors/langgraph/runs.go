@@ -89,6 +89,7 @@ var strategies = map[string]perdure.MultitaskStrategy{"": perdure.MultitaskRejec
 const (
 	wholeMetadata = "langgraph.metadata"
 	strategyKey   = "langgraph.multitask_strategy"
+	modesKey      = "langgraph.stream_mode" // of the call that started it, if they are not just values
 	maxScalars    = 10
 )
 
@@ -98,6 +99,13 @@ func (in *runCreate) submission(kind string, thread perdure.ThreadID) (s perdure
 	strategy, ok := strategies[in.Multitask]
 	if !ok {
 		return s, perdure.Invalid("multitask_strategy", "is none of reject, interrupt, rollback, enqueue")
+	}
+	modes, err := in.modes()
+	if err != nil {
+		return s, err
+	}
+	if list := listOf(modes); thread != "" && list != "values" {
+		s.Metadata[modesKey] = list
 	}
 	if s.Foreground = in.foreground; in.cancels {
 		s.Metadata[onDisconnectKey] = "cancel"

@@ -111,6 +111,9 @@ func orNull(raw json.RawMessage) any {
 	return raw
 }
 
+// ownKeys are the keys of the door in the metadata of a run, which its callers don't see.
+var ownKeys = []string{strategyKey, onDisconnectKey, modesKey, doors.Ignored}
+
 // metadataOf is the metadata as it was sent, or else the run's.
 func metadataOf(r *api.Run) any {
 	if whole := r.Metadata[wholeMetadata]; whole != "" && json.Valid([]byte(whole)) {
@@ -118,7 +121,7 @@ func metadataOf(r *api.Run) any {
 	}
 	out := object{}
 	for name, value := range r.Metadata {
-		if name != strategyKey && name != onDisconnectKey && name != doors.Ignored {
+		if !slices.Contains(ownKeys, name) {
 			out[name] = value
 		}
 	}

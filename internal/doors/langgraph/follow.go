@@ -1,0 +1,263 @@
+package langgraph
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/doors"
+)
+
+// The stream of a thread tells of one run after another. A thread executes one run at a time, so its runs have
+// an order: that in which they ended, and the live one is the last. The id of a frame is the run, a colon and the
+// place in the run's log, and all that a node needs to go on. A run that never began is left out, because it
+// may be cancelled at any time and in any order.
+
+// followers counts the streams of threads that are open. An idle one asks the API for a new run every second,
+// so their number is bounded.
+type followers struct {
+	mu    sync.Mutex
+	total int
+	keys  map[string]int
+}
+
+const (
+	maxFollowers       = 1000
+	maxFollowersPerKey = 100
+	// idlePause is the time between two looks at a thread without a live run.
+	idlePause = time.Second
+)
+
+func (f *followers) enter(key string) (leave func(), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.total >= maxFollowers || f.keys[key] >= maxFollowersPerKey {
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "too many streams of threads are open; try again later")
+	}
+	if f.keys == nil {
+		f.keys = make(map[string]int)
+	}
+	f.total++
+	f.keys[key]++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.total--
+		if f.keys[key]--; f.keys[key] == 0 {
+			delete(f.keys, key)
+		}
+	}, nil
+}
+
+// threadModes are the modes of a thread's stream: run_modes has the frames of each run in the modes that it was
+// started with, state_update the values at its end, and lifecycle its beginning alone. Modes of runs are taken as
+// they are.
+func threadModes(words []string) (of func(*api.Run) map[string]bool, query string) {
+	fixed := make(map[string]bool)
+	own := len(words) == 0
+	for _, w := range words {
+		switch {
+		case w == "run_modes":
+			own = true
+		case w == "state_update":
+			fixed["values"] = true
+		case slices.Contains(honoured, w):
+			fixed[w] = true
+		}
+	}
+	if len(words) > 0 {
+		query = "?" + url.Values{"stream_mode": words}.Encode()
+	}
+	return func(r *api.Run) map[string]bool {
+		modes := make(map[string]bool)
+		if own {
+			modes = modesOf(splitList(r.Metadata[modesKey]))
+		}
+		for w := range fixed {
+			modes[w] = true
+		}
+		return modes
+	}, query
+}
+
+func splitList(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+// A threadStream is the stream of a thread: where it is, and how its frames are made.
+type threadStream struct {
+	call   *doors.Call
+	thread *api.Thread
+	id     string // of the thread, as the caller knows it
+	modes  func(*api.Run) map[string]bool
+	// ended is when the last run ended that was told to its end.
+	ended perdure.Instant
+	// run is where the stream goes on, after the cursor. It is nil between runs.
+	run    *api.Run
+	cursor doors.Cursor
+}
+
+func (d *door) streamThread(c *doors.Call) error {
+	th, err := findThread(c, c.Param("thread"))
+	if err != nil {
+		return err
+	}
+	f := &threadStream{call: c, thread: th, id: c.Param("thread")}
+	words := c.QueryList("stream_mode")
+	if len(words) > 2*len(honoured) {
+		return perdure.Invalid("stream_mode", "has too many words")
+	}
+	var query string
+	f.modes, query = threadModes(words)
+	if err := f.seek(c.Header.Get("Last-Event-ID")); err != nil {
+		return err
+	}
+	leave, err := d.enter(c.Key)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	c.AnswerHeader().Set("Location", "/threads/"+escape(f.id)+"/stream"+query)
+	return c.Streaming(func(ctx context.Context, s *doors.Stream) error {
+		if err := s.Begin(); err != nil {
+			return err
+		}
+		return f.follow(ctx, s)
+	})
+}
+
+// seek finds the place after the last frame that the caller has. Without one it is the live run's beginning, or
+// else the next run. -1 is the first run of the thread.
+func (f *threadStream) seek(last string) error {
+	c := f.call
+	if last == "-1" || last == "-" {
+		return nil
+	}
+	if last == "" {
+		runs, err := runsOnThread(c, f.thread.ThreadID, maxPage)
+		for i := range runs {
+			if at := runs[i].FinishedAt; at != nil {
+				f.ended = max(f.ended, *at)
+			}
+		}
+		return err
+	}
+	run, place, _ := strings.Cut(last, ":")
+	cursor, err := doors.ParseCursor(place)
+	if err != nil || place == "" {
+		return perdure.Invalid("Last-Event-ID", "takes the id of the last event that was received, or -1")
+	}
+	r, err := c.API.Get(c.Context(), perdure.RunID(run))
+	switch {
+	case missing(err) || err == nil && r.ThreadID != f.thread.ThreadID:
+		return perdure.Errorf(perdure.CodeNotFound, "the run of Last-Event-ID is not on the thread, or not any more: "+
+			"read the state of the thread, and follow it without Last-Event-ID")
+	case err != nil:
+		return err
+	}
+	f.run, f.cursor = r, cursor
+	return nil
+}
+
+// follow tells one run after another, until the thread is gone or the caller.
+func (f *threadStream) follow(ctx context.Context, s *doors.Stream) error {
+	for {
+		if f.run != nil {
+			if err := f.tell(ctx, s); err != nil {
+				return err
+			}
+		}
+		next, err := f.next(ctx)
+		switch {
+		case missing(err):
+			return nil
+		case err != nil && (ctx.Err() != nil || doors.ProblemOf(err).Status < 429):
+			return err
+		case next == nil || err != nil:
+			if err := f.pause(ctx); err != nil {
+				return err
+			}
+		}
+		f.run, f.cursor = next, doors.Cursor{}
+	}
+}
+
+// tell tells a run to its end.
+func (f *threadStream) tell(ctx context.Context, s *doors.Stream) error {
+	p := &part{Run: f.run, id: string(f.run.RunID), thread: f.id}
+	t := p.translator(f.call, f.modes(f.run))
+	t.through = true
+	s.Prefix = p.id + ":"
+	if err := s.Follow(ctx, p.RunID, p.LastSeq, f.cursor, t.line); err != nil {
+		return err
+	}
+	r, err := f.call.API.Get(ctx, p.RunID)
+	if err == nil && r.FinishedAt != nil {
+		f.ended = max(f.ended, *r.FinishedAt)
+	}
+	if missing(err) {
+		err = nil
+	}
+	return err
+}
+
+// next returns the run that ended first after the last one that was told, or else the live one. It is nil if
+// there is none yet. The list has both at one instant, so that none is left out between.
+func (f *threadStream) next(ctx context.Context) (next *api.Run, err error) {
+	var live *api.Run
+	list := client.Filter{ThreadID: f.thread.ThreadID, Limit: 10}
+	for n := 0; n < maxOffset; {
+		page, err := f.call.API.List(ctx, list)
+		if err != nil {
+			return nil, err
+		}
+		known := false
+		for i := range page.Runs {
+			r := &page.Runs[i]
+			switch {
+			case r.StartedAt == nil:
+			case r.FinishedAt == nil:
+				live = r
+			case *r.FinishedAt <= f.ended:
+				known = true
+			case next == nil || *r.FinishedAt < *next.FinishedAt:
+				next = r
+			}
+		}
+		n += len(page.Runs)
+		list.Cursor, list.Limit = page.NextCursor, maxPage
+		if known || page.NextCursor == "" {
+			break
+		}
+	}
+	if next == nil {
+		next = live
+	}
+	if next == nil {
+		if _, err := f.call.API.Thread(ctx, f.thread.ThreadID); err != nil {
+			return nil, err
+		}
+		return nil, nil
+	}
+	return f.call.API.Get(ctx, next.RunID)
+}
+
+func (f *threadStream) pause(ctx context.Context) error {
+	t := time.NewTimer(idlePause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

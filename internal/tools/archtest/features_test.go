@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,6 +52,19 @@ func TestEveryMigrationBelongsToAFeature(t *testing.T) {
 	for name, why := range kernel.Unfeatured {
 		if why == "" {
 			t.Errorf("kernel.Unfeatured does not say why %s may be ignored", name)
+		}
+	}
+}
+
+// The page of upgrades has a row for each feature that waits for the last older node.
+func TestEveryFeatureIsOnThePageOfUpgrades(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(moduleDir(t), "docs", "upgrading.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range kernel.Features {
+		if !strings.Contains(string(page), "\n| "+f.Name+" | ") {
+			t.Errorf("docs/upgrading.md has no row for %s, which are refused while an older node is connected", f.Name)
 		}
 	}
 }

@@ -244,3 +244,35 @@ func TestEndWaitsForItsBatch(t *testing.T) {
 		t.Errorf("%d grants, want 1", len(got))
 	}
 }
+
+// asked counts how often a batch looks for a kind in the registry.
+type asked struct {
+	store.Conn
+	kinds *int
+}
+
+func (a asked) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+	if strings.Contains(query, "FROM kinds k ") {
+		*a.kinds++
+	}
+	return a.Conn.Query(query, args, row)
+}
+
+// Runs of a kind that nobody has announced are granted without a look at the registry for each. The next
+// batch looks again, because another node may have taken an announcement.
+func TestClaimLooksOnceForUnknownKind(t *testing.T) {
+	kinds := 0
+	e, _ := engineOn(t, store.Hooks{Wrap: func(s store.Conn) store.Conn { return asked{s, &kinds} }})
+	for batch := range 2 {
+		for range 8 {
+			do(t, e, submit("job"))
+		}
+		kinds = 0
+		op := poll()
+		do(t, e, op)
+		if len(op.Grants) != 8 || kinds == 0 || kinds > 2 { // a batch may be decided twice
+			t.Errorf("batch %d: %d grants with %d looks for their kind, want 8 grants with 1 or 2", batch, len(op.Grants),
+				kinds)
+		}
+	}
+}

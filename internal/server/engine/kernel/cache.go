@@ -69,6 +69,15 @@ func (c *Cache[K, V]) Peek(at Look, key K) (v V, ok bool) {
 	return x.value, true
 }
 
+// ReadBy tells whether the batch has read the cached value itself. A batch begins after the calls whose
+// operations are in it, so what they have seen is in such a value.
+func (c *Cache[K, V]) ReadBy(at Look, key K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x, ok := c.known[key]
+	return ok && at.number != 0 && x.by == at.number
+}
+
 // Last gives a value whose time may be over, and since when it is.
 func (c *Cache[K, V]) Last(key K) (v V, since perdure.Instant, ok bool) {
 	c.mu.Lock()

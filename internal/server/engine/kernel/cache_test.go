@@ -64,3 +64,26 @@ func TestCache(t *testing.T) {
 		})
 	}
 }
+
+// A batch knows what it has read itself, whatever others have read before and since.
+func TestCacheKnowsWhoReadAValue(t *testing.T) {
+	c := &Cache[string, string]{TTL: time.Second}
+	load := func(number int64) {
+		if _, err := c.Load(Look{number: number}, "k", func() (string, error) { return "v", nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.ReadBy(Look{number: 7}, "k") {
+		t.Error("batch 7 has read a value that nobody has read")
+	}
+	load(7)
+	for number, want := range map[int64]bool{0: false, 6: false, 7: true, 8: false} {
+		if got := c.ReadBy(Look{number: number}, "k"); got != want {
+			t.Errorf("batch %d has read a value of batch 7: %t, want %t", number, got, want)
+		}
+	}
+	load(0)
+	if c.ReadBy(Look{}, "k") {
+		t.Error("a reader outside of batches counts as a batch")
+	}
+}

@@ -46,14 +46,14 @@ func KindOf(tx *kernel.Tx, t perdure.TenantID, kind string) (*perdure.KindDef, e
 	return def, err
 }
 
-// LookUpKind is KindOf, and tells whether the kind is registered. With fresh, a cached answer counts
-// only if the kind is: another node may just have registered it.
+// LookUpKind is KindOf, and tells whether the kind is registered. With fresh, the cached answer that it is
+// not counts only in the batch that has read it: another node may just have registered it.
 func LookUpKind(tx *kernel.Tx, t perdure.TenantID, kind string, fresh bool) (*perdure.KindDef, bool, error) {
-	at, ref := kernel.LookOf(tx), kindRef{t, kind}
-	if k, ok := cachedKinds.Of(tx.Engine).Peek(at, ref); ok && (k.known || !fresh) {
+	at, ref, cache := kernel.LookOf(tx), kindRef{t, kind}, cachedKinds.Of(tx.Engine)
+	if k, ok := cache.Peek(at, ref); ok && (k.known || !fresh || cache.ReadBy(at, ref)) {
 		return k.def, k.known, nil
 	}
-	k, err := cachedKinds.Of(tx.Engine).Load(at, ref, func() (kindFacts, error) { return readKindFacts(tx, t, kind) })
+	k, err := cache.Load(at, ref, func() (kindFacts, error) { return readKindFacts(tx, t, kind) })
 	return k.def, k.known, err
 }
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -24,11 +25,21 @@ func TestLangGraphClients(t *testing.T) {
 				args = append(args, "--store", pgtest.New(t))
 			}
 			w := newDoorWorld(t, newNode(t, args...), "langgraph", langgraphVersions)
-			whole := w.each("whole")
+			var apps []string
+			if store == "SQLite" { // the store makes no difference to their calls
+				apps = []string{"apps"}
+			}
+			whole := w.each("whole", apps...)
+			if len(apps) > 0 {
+				w.langgraphTabs()
+			}
 			w.langgraphReset()
 			for v, facts := range whole {
 				list := facts()
-				n := len(list) - 2
+				n := slices.IndexFunc(list, func(f obj) bool { return f["frames"] != nil })
+				if len(apps) > 0 {
+					w.langgraphApps(v, list[n+2:])
+				}
 				w.langgraphRest(v, list[:n])
 				w.langgraphCuts(v, list[n])
 				w.mu.Lock()
@@ -40,8 +51,45 @@ func TestLangGraphClients(t *testing.T) {
 				}
 			}
 			w.langgraphAway(syscall.SIGKILL)
-			w.langgraphExecutions()
+			w.langgraphExecutions(len(apps) * len(tabVersions))
 		})
+	}
+}
+
+// tabVersions are those whose useStream is tried.
+var tabVersions = []string{"1.12", "1.15"}
+
+// langgraphTabs lets the runs go on whose callers have closed their tabs.
+func (w *doorWorld) langgraphTabs() {
+	for _, v := range tabVersions {
+		eventually.True(w.t, "the tab of langgraph "+v+" is closed", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.calls["closed-"+v] > 0
+		})
+		close(w.gate("paused tab " + v))
+	}
+}
+
+// langgraphApps checks what is built on the SDK: the calls of useStream, whose closed tab ends no run though it
+// asks for that, and the tools of deepagents.
+func (w *doorWorld) langgraphApps(v string, facts []obj) {
+	var want []string
+	if slices.Contains(tabVersions, v) {
+		want = append(want, `{"again":"`+alphabet+`","answer":"`+alphabet+`","asked":"cancel","history":1,`+
+			`"queued":["pending","interrupted"],"status":"success","told":true}`)
+	}
+	if v == "1.15" {
+		want = append(want, `{"cancelled":"interrupted","checked":"running","found":"found: Paris",`+
+			`"listed":["running"],"lists":["success","cancelled"],"updated":true}`)
+	}
+	if len(facts) != len(want) {
+		w.t.Fatalf("langgraph %s told %d facts of apps, want %d", v, len(facts), len(want))
+	}
+	for i, f := range facts {
+		if got, _ := json.Marshal(f); string(got) != want[i] {
+			w.t.Errorf("langgraph %s = %s, want %s", v, got, want[i])
+		}
 	}
 }
 
@@ -89,7 +137,7 @@ func (w *doorWorld) langgraphRest(v string, facts []obj) {
 		`{"action":{"to":"Ada"},"after":"idle","answer":"paid: true","state":true,"thread":"interrupted",` +
 			`"title":"Pay?"}`,
 		`{"busy":422,"cancelled":"interrupted"}`,
-		`{"alone":"` + alphabet + `","kinds":["gated","letters","paused","pays","stuck","tools"],` +
+		`{"alone":"` + alphabet + `","kinds":["gated","letters","paused","pays","researches","stuck","tools"],` +
 			`"refused":[404,404,401]}`}
 	for i, f := range facts {
 		if got, _ := json.Marshal(f); string(got) != want[i] {
@@ -159,7 +207,7 @@ func (w *doorWorld) langgraphAway(sig syscall.Signal) {
 }
 
 // langgraphExecutions checks that each run was executed once.
-func (w *doorWorld) langgraphExecutions() {
+func (w *doorWorld) langgraphExecutions(more int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, n := range w.executed {
@@ -167,7 +215,7 @@ func (w *doorWorld) langgraphExecutions() {
 			w.t.Errorf("%q was executed %d times, want once", name, n)
 		}
 	}
-	if want := 6 * len(w.versions); len(w.executed) != want {
+	if want := 6*len(w.versions) + more; len(w.executed) != want {
 		w.t.Errorf("%d runs were executed, want %d: %v", len(w.executed), want, w.executed)
 	}
 }

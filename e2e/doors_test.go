@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
@@ -67,7 +68,11 @@ func newDoorWorld(t *testing.T, n *node, door string, versions []string) *doorWo
 			t.Errorf("the worker ended with %v", err)
 		}
 	})
-	for _, kind := range []string{"letters", "gated", "paused", "pays", "tools", "stuck"} {
+	kinds := []string{"letters", "gated", "paused", "pays", "tools", "stuck"}
+	if door == "langgraph" {
+		kinds = append(kinds, "researches")
+	}
+	for _, kind := range kinds {
 		eventually.True(t, "kind "+kind+" is announced", func() bool {
 			_, err := c.Kind(ctx, kind)
 			return err == nil
@@ -114,10 +119,27 @@ func (w *doorWorld) handles(wk *worker.Worker) {
 			worker.Emit(ctx, perdure.LineToolCompleted, obj{"id": "c1", "name": "grep", "output": "it"}),
 			worker.Delta(ctx, "Found it."))
 	})
+	if w.door == "langgraph" {
+		worker.Agent(wk, "researches", researches)
+	}
 	worker.Agent(wk, "pays", func(ctx *agent.Context, in question) (any, error) {
 		v, err := agent.Approve(ctx, agent.Approval{Name: "pay", Title: "Pay?", Action: obj{"to": "Ada"}})
 		return w.result(fmt.Sprintf("paid: %v", v.Approved)), err
 	})
+}
+
+// researches is an agent that deepagents sends work to. It answers in its thread, and with "stay" it stays.
+func researches(ctx *agent.Context, in question) (any, error) {
+	var list []struct {
+		Content string `json:"content"`
+	}
+	if err := json.Unmarshal(in.Messages, &list); err != nil || len(list) != 1 {
+		return nil, perdure.Permanent(fmt.Errorf("%s is not one message (%w)", in.Messages, err))
+	}
+	if list[0].Content == "stay" {
+		return nil, agent.Sleep(ctx, time.Hour)
+	}
+	return nil, agent.Message(ctx, perdure.RoleAssistant, "found: "+list[0].Content)
 }
 
 // result is the result of a run with a text: what the door's clients see of it.

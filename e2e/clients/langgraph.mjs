@@ -34,9 +34,11 @@ const textOf = (frames) => frames.filter((f) => f.event === "messages").map((f) 
 const status = (call) => call().then(() => "none", (e) => e.status);
 
 const scenarios = {
-  // All that needs no help, at once.
+  // All that needs no help, at once. With "apps" also what is built on the SDK.
   async whole() {
     const others = [scenarios.cuts(), scenarios.reset()];
+    if (more[0] === "apps" && version !== "2.0") others.push(scenarios.tab());
+    if (more[0] === "apps" && version === "1.15") others.push(scenarios.deep());
     await scenarios.rest();
     for (const fact of await Promise.all(others)) say(fact);
   },
@@ -64,6 +66,95 @@ const scenarios = {
       ({ ...init, headers: { ...init.headers, "Idempotency-Key": crypto.randomUUID() } });
     const values = await open("reset", { onRequest }).runs.wait(null, "gated", ask("reset")).catch(() => ({}));
     return { reset: values.answer ?? "an error" };
+  },
+
+  // What useStream does, by its own code without React: a tab starts a run, puts another one into the queue and
+  // takes it out, and is closed. One that reconnects has all of it.
+  async tab() {
+    const { StreamOrchestrator } = await import(`langgraph-${version}/ui`);
+    const storage = new Map();
+    const sessionStorage = { getItem: (k) => storage.get(k) ?? null, setItem: (k, v) => storage.set(k, v),
+      removeItem: (k) => storage.delete(k) };
+    let asked;
+    const onRequest = (url, init) => {
+      if (init.body) asked ??= JSON.parse(init.body).on_disconnect;
+      return init;
+    };
+    const created = {};
+    const tab = (options) => {
+      globalThis.window = {}; // storage is for browsers
+      const one = new StreamOrchestrator({ fetchStateHistory: true, onCreated: (run) => Object.assign(created, run),
+        ...options }, { getClient: () => open("tab", { onRequest }), getAssistantId: () => "paused",
+        getMessagesKey: () => "messages" });
+      delete globalThis.window;
+      return one;
+    };
+    const until = (one, is) => new Promise((done) => {
+      const look = () => is() && done();
+      one.subscribe(look);
+      look();
+    });
+    const textIn = (one) => one.messages.filter((m) => (m.type ?? m.getType()) === "ai").map((m) => m.content).join("");
+
+    const first = tab();
+    const over = first.submit(ask("tab").input, { streamMode: ["messages-tuple"] });
+    await until(first, () => textIn(first).length > 3);
+    await first.submit(ask("queued").input);
+    const [waiting] = first.queueEntries;
+    const queued = [(await plain.runs.list(created.thread_id, { status: "pending" }))
+      .find((r) => r.run_id === waiting.id)?.status];
+    await first.cancelQueueItem(waiting.id);
+    queued.push((await plain.runs.get(created.thread_id, waiting.id)).status);
+    first.dispose();
+    await over;
+
+    storage.set(`lg:stream:${created.thread_id}`, created.run_id);
+    const second = tab({ reconnectOnMount: () => sessionStorage });
+    second.initThreadId(created.thread_id);
+    const told = second.tryReconnect();
+    await open("closed").threads.get(created.thread_id); // the test lets the run go on
+    const { answer } = await plain.runs.join(created.thread_id, created.run_id);
+    await until(second, () => second.values.answer === answer && !second.isLoading);
+    const { status } = await plain.runs.get(created.thread_id, created.run_id);
+    const history = await plain.threads.getHistory(created.thread_id);
+    const again = second.values.answer;
+    second.dispose();
+    return { asked, queued, told, answer, again, status,
+      history: history.filter((s) => s.metadata.run_id === created.run_id).length };
+  },
+
+  // The tools of deepagents for work that goes on elsewhere.
+  async deep() {
+    const { createAsyncSubAgentMiddleware } = await import("deepagents");
+    const { tools } = createAsyncSubAgentMiddleware({ asyncSubAgents: [{ name: "researcher", description: "researches",
+      url: `${address}/deep-${version}`, graphId: "researches", headers: { "x-api-key": process.env.PERDURE_KEY } }] });
+    const state = { asyncTasks: {} };
+    const use = async (name, args) => {
+      const out = await tools.find((t) => t.name === name).invoke(args, { state, toolCallId: "call" });
+      if (typeof out === "string") throw new Error(`${name}: ${out}`);
+      Object.assign(state.asyncTasks, out.update.asyncTasks);
+      return out.update.messages[0].content;
+    };
+    const begin = async () => {
+      await use("start_async_task", { description: "stay", agentName: "researcher" });
+      const { taskId, threadId, runId } = Object.values(state.asyncTasks).at(-1);
+      for await (const _ of plain.runs.joinStream(threadId, runId, { streamMode: "updates" })) break; // it has begun
+      return taskId;
+    };
+    const list = async () => [...(await use("list_async_tasks", {})).matchAll(/status: (\w+)/g)].map((m) => m[1]);
+    const one = await begin();
+    const checked = JSON.parse(await use("check_async_task", { taskId: one })).status;
+    const listed = await list();
+    const before = state.asyncTasks[one].runId;
+    await use("update_async_task", { taskId: one, message: "Paris" });
+    const { runId } = state.asyncTasks[one];
+    await plain.runs.join(one, runId);
+    const found = JSON.parse(await use("check_async_task", { taskId: one })).result;
+    const two = await begin();
+    await use("cancel_async_task", { taskId: two });
+    const cancelled = await plain.runs.join(two, state.asyncTasks[two].runId)
+      .then(() => plain.runs.get(two, state.asyncTasks[two].runId));
+    return { checked, listed, updated: runId !== before, found, cancelled: cancelled.status, lists: await list() };
   },
 
   // A stream that goes on by itself, and a wait that is given up, when the server goes away.

@@ -2,6 +2,7 @@ package langgraph_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -172,5 +173,40 @@ func TestStreamOfThreadHasItsModesAndPlaces(t *testing.T) {
 	}
 	if status, _, _ := w.do("GET", "/threads/none/stream", nil); status != 404 {
 		t.Errorf("stream of an unknown thread = %d, want 404", status)
+	}
+}
+
+// A run that was cancelled in the queue of its thread has no checkpoint: the state is that of the run which ended
+// last, whenever it was created.
+func TestRunCancelledInQueueIsNoCheckpoint(t *testing.T) {
+	w := newWorld(t)
+	w.kinds()
+	th := w.thread()
+	runs := "/threads/" + th + "/runs"
+	first := w.get("POST", runs+"/wait", hello("signals"))["__interrupt__"].([]any)
+	queued := w.get("POST", runs, hello("echo", object{"multitask_strategy": "enqueue"}))["run_id"].(string)
+	if status, text, _ := w.do("POST", runs+"/"+queued+"/cancel?wait=1", nil); status != 204 {
+		t.Fatalf("cancel = %d %s, want 204", status, text)
+	}
+	resume := object{}
+	for _, i := range first {
+		resume[i.(object)["id"].(string)] = "x"
+	}
+	w.get("POST", runs+"/wait", object{"assistant_id": "signals", "command": object{"resume": resume}})
+	state := w.get("GET", "/threads/"+th+"/state", nil)
+	_, history, _ := w.do("POST", "/threads/"+th+"/history", object{})
+	var list []object
+	if err := json.Unmarshal([]byte(history), &list); err != nil {
+		t.Fatal(err)
+	}
+	if a := state["values"].(object)["a"]; a != "x" || len(list) != 1 ||
+		list[0]["values"].(object)["a"] != "x" {
+		t.Errorf("the state after a run was cancelled in the queue = %v, the history %s, want those of the first run",
+			state, history)
+	}
+	before := list[0]["checkpoint"].(object)["checkpoint_id"]
+	_, older, _ := w.do("POST", "/threads/"+th+"/history", object{"before": before})
+	if strings.TrimSpace(older) != "[]" {
+		t.Errorf("the history before the first run = %s, want none", older)
 	}
 }

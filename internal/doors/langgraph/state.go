@@ -1,15 +1,30 @@
 package langgraph
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doors"
 )
 
-// The state of a thread has a checkpoint for each run that has ended. Its id is that of the run.
+// The state of a thread has a checkpoint for each run that has ended. Its id is that of the run. They are in the
+// order of the ends. A run that was cancelled before it began, in the queue of its thread, has none: it was
+// created after the run before it, ended earlier, and changed nothing.
+
+// checkpoints are the runs of a list that have one, the one that ended last first.
+func checkpoints(runs []api.Run) (ended []*api.Run) {
+	for i := range runs {
+		if r := &runs[i]; r.State.Terminal() && (r.State != perdure.Cancelled || r.StartedAt != nil) {
+			ended = append(ended, r)
+		}
+	}
+	slices.SortStableFunc(ended, func(a, b *api.Run) int { return cmp.Compare(*b.FinishedAt, *a.FinishedAt) })
+	return ended
+}
 
 func checkpoint(thread string, run any) object {
 	return object{"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": run, "checkpoint_map": nil}
@@ -118,11 +133,11 @@ func getHistory(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
-	var ended []*api.Run
-	for i := range runs {
-		if r := &runs[i]; r.State.Terminal() && (before == "" || string(r.RunID) < before) {
-			ended = append(ended, r)
-		}
+	ended := checkpoints(runs)
+	if i := slices.IndexFunc(ended, func(r *api.Run) bool { return string(r.RunID) == before }); i >= 0 {
+		ended = ended[i+1:]
+	} else if before != "" {
+		ended = nil
 	}
 	messages, err := readMessages(c, th.ThreadID, th.LastSeq)
 	if err != nil {

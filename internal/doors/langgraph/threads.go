@@ -107,9 +107,9 @@ func stateOf(c *doors.Call, th *api.Thread) (s threadState, err error) {
 		}
 		return s, err
 	}
-	runs, err := runsOnThread(c, th.ThreadID, 1)
-	if err == nil && len(runs) > 0 {
-		if s.last, err = c.API.Get(c.Context(), runs[0].RunID); err != nil { // with its result
+	runs, err := runsOnThread(c, th.ThreadID, defaultPage)
+	if ended := checkpoints(runs); err == nil && len(ended) > 0 {
+		if s.last, err = c.API.Get(c.Context(), ended[0].RunID); err != nil { // with its result
 			return s, err
 		}
 		if st := s.last.State; st == perdure.Failed || st == perdure.TimedOut {

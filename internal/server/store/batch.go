@@ -90,6 +90,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 	recount, looks := false, 0
 	begin, remembered := time.Now(), s.trusted()
 	l.stillLocked()
+	alone := isSweep(ops) || l.alone > 0
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
 			return sameError(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
@@ -98,8 +99,15 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		tx := newTx(s, l.read, s.notBefore(now))
 		tx.cache, tx.Again, tx.ignoreAge = remembered, again || try > 1, try > maxOld
 		tx.recount, tx.locked, tx.contended, tx.paced = recount, l.lockedKeys(contended), contended, paced
+		tx.alone = alone
 		var errs []error
 		errs, err = tx.decide(ops)
+		if err == nil && l.needsTurn(tx) {
+			alone = true
+			tx.endTurn()
+			tx.drop()
+			continue
+		}
 		if err == nil {
 			err = tx.verify()
 		}
@@ -133,6 +141,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 			// A unique key exists although the counter in its row says otherwise: the counter may
 			// be damaged.
 			recount = recount || try > 2 && !errors.Is(err, errConflict)
+			alone = alone || try > 1
 			if try > 1 && isSweep(ops) {
 				contended = l.contended(tx, contended)
 			}
@@ -192,6 +201,23 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		err = s.unavailable(err)
 	}
 	return sameError(len(ops), err), nil
+}
+
+// aloneFor is for how many batches a lane has its turn at limits alone after one that had to.
+const aloneFor = 8
+
+// needsTurn tells whether a batch has to be decided again, alone: it writes whole rows of limits. The next ones of the
+// lane will have to as well.
+func (l *lane) needsTurn(tx *Tx) bool {
+	switch {
+	case !tx.turn:
+		return false
+	case tx.LimitKeys.alone():
+		l.alone = aloneFor
+		return !tx.alone
+	}
+	l.alone = max(0, l.alone-1)
+	return false
 }
 
 // pause waits before another try, or until the store is closed.

@@ -254,11 +254,16 @@ func (s *Store) trusted() *cache {
 	return &s.cache
 }
 
-// forget drops the cached runs of a batch that was not written.
-func (tx *Tx) forget() {
+// drop tells the operations that the batch is not written as it was decided.
+func (tx *Tx) drop() {
 	for _, f := range tx.dropped {
 		f()
 	}
+}
+
+// forget drops the cached runs of a batch that was not written.
+func (tx *Tx) forget() {
+	tx.drop()
 	// A test's clock says nothing about real time.
 	if len(tx.cached) > 0 && !tx.dialect.ownClock && tx.s.opt.Hooks.Clock == nil {
 		tx.s.cache.doubted.Store(time.Now().Add(time.Second).UnixNano())

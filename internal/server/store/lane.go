@@ -62,6 +62,8 @@ type lane struct {
 	// asked for; see locks.go.
 	held   map[lockKey]*heldRow
 	heldAt time.Time
+	// alone counts the batches for which the lane still has its turn at limits alone.
+	alone int
 }
 
 func newLane(s *Store, read, write Conn, writing *sync.Mutex) *lane {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
 )
@@ -56,6 +57,13 @@ type LimitKeyRow struct {
 	UsedAt  perdure.Instant
 	AlarmAt perdure.Instant
 	Version int64
+
+	// Taken is what the batch has taken of the rate. The fields from here on are not stored, see
+	// limit_relative.go.
+	Taken      int64
+	peak, lent int64
+	within     limitBound
+	was        *LimitKeyRow
 }
 
 // Ref names the limit and its key.
@@ -67,11 +75,28 @@ func (l *LimitRow) Values() perdure.LimitValues { return readValues(l.Spec) }
 // Values gives what the key allows instead of the limit.
 func (k *LimitKeyRow) Values() perdure.LimitValues { return readValues(k.Spec) }
 
+// lastValues are the values of the text that was read last. Every grant and every end of a run asks for them.
+var lastValues atomic.Pointer[struct {
+	spec string
+	perdure.LimitValues
+}]
+
 func readValues(spec string) (v perdure.LimitValues) {
-	if spec == "" || json.Unmarshal([]byte(spec), &v) != nil || v.Validate() != nil {
-		return perdure.LimitValues{}
+	if spec == "" {
+		return v
 	}
-	return v
+	last := lastValues.Load()
+	if last == nil || last.spec != spec {
+		last = &struct {
+			spec string
+			perdure.LimitValues
+		}{spec: spec}
+		if json.Unmarshal([]byte(spec), &last.LimitValues) != nil || last.Validate() != nil {
+			last.LimitValues = perdure.LimitValues{}
+		}
+		lastValues.Store(last)
+	}
+	return last.LimitValues
 }
 
 // SpecOf gives the text of values. It is empty for none.
@@ -221,22 +246,32 @@ type LimitKeys struct {
 	rows staged[limitKeyKey, LimitKeyRow]
 }
 
+// open does not register the rows: Tx.statements writes them last.
 func (repo *LimitKeys) open(in *base) {
 	repo.in = in
-	openRows(&repo.rows, in, limitKeyTable)
+	repo.rows.in, repo.rows.table = in, limitKeyTable
 }
 
 // Get gives the counts of a key.
 func (repo *LimitKeys) Get(t perdure.TenantID, ref perdure.LimitRef) (LimitKeyRow, bool, error) {
 	repo.in.tx.takeTurn()
-	return loadRow(&repo.rows, limitKeyKey{t, ref.Limit, ref.Key}, "WHERE tenant=? AND name=? AND key=?",
-		string(t), ref.Limit, ref.Key)
+	k := limitKeyKey{t, ref.Limit, ref.Key}
+	v, ok, err := loadRow(&repo.rows, k, "WHERE tenant=? AND name=? AND key=?", string(t), ref.Limit, ref.Key)
+	if r := repo.rows.byKey[k]; ok && r.stored && !r.dirty && r.val.was == nil {
+		was := v
+		v.was, r.val.was = &was, &was
+	}
+	return v, ok, err
 }
 
 // Put stages the counts of a key. Their version is incremented when the batch is written.
 func (repo *LimitKeys) Put(k LimitKeyRow) {
 	repo.in.s.limited.Store(true)
-	putRow(&repo.rows, limitKeyKey{k.Tenant, k.Name, k.Key}, k)
+	key := limitKeyKey{k.Tenant, k.Name, k.Key}
+	if r := repo.rows.byKey[key]; r != nil {
+		k.raised(&r.val)
+	}
+	putRow(&repo.rows, key, k)
 }
 
 // Recount has the slots of all keys of a tenant counted again, because a run is gone that may have held some.

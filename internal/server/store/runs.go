@@ -187,8 +187,13 @@ func packRest(r *perdure.Run) string {
 	if len(r.Wants) > 0 {
 		x.Wants = &r.Wants
 	}
-	if x == (rest{}) {
+	switch x {
+	case rest{}:
 		return ""
+	case rest{Options: x.Options, Limited: x.Limited}:
+		if text, ok := restOfLimits(x.Options, r.Limited); ok {
+			return text
+		}
 	}
 	b, err := json.Marshal(x)
 	if err != nil {
@@ -207,12 +212,17 @@ func (s restColumn) Scan(v any) error {
 	if !ok || text == "" {
 		return nil
 	}
+	r := s.r
+	if u, l, ok := recallLimits(text); ok {
+		r.Options.Limits, r.Limited = u, l
+		return nil
+	}
 	var x rest
 	if err := json.Unmarshal([]byte(text), &x); err != nil {
 		damaged(s.r, "rest").Rest = text
 		return nil
 	}
-	r := s.r
+	rememberLimits(text, &x)
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
 		x.ContinuedBy

@@ -90,7 +90,7 @@ type Store struct {
 	// limited is set once this process has met a row of a limit.
 	limited atomic.Bool
 	// turns is held by a batch from the first count of a limit that it reads until it is written.
-	turns sync.Mutex
+	turns sync.RWMutex
 }
 
 // Options say where a store is and how careful it is. The zero value is a database in memory, for

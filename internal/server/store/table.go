@@ -164,10 +164,12 @@ func (t *table[T]) bound(rows []T) [][]any {
 	if !t.once && len(rows) > 1 {
 		// Sorted, so that two nodes that change the same rows lock them in the same order and can't
 		// deadlock.
-		slices.SortStableFunc(bound, t.sql.byKey)
+		t.sql.sort(bound)
 	}
 	return bound
 }
+
+func (t *layout) sort(bound [][]any) { slices.SortStableFunc(bound, t.byKey) }
 
 // byKey compares bound rows by their keys, which come first in every table's columns.
 func (t *layout) byKey(a, b []any) int {

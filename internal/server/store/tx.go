@@ -29,8 +29,8 @@ type Tx struct {
 	ignoreAge bool
 	// paced is set when callers wait for the batch; see Late.
 	paced bool
-	// turn is set while the batch has its turn; see takeTurn.
-	turn bool
+	// turn is set while the batch has its turn, and alone if it has it for itself; see takeTurn.
+	turn, alone bool
 
 	cache *cache
 	// recount is set when counters in rows may be wrong, so that numbers are read from the tables.
@@ -71,21 +71,32 @@ func newTx(s *Store, sess Conn, now perdure.Instant) *Tx {
 	return tx
 }
 
-// takeTurn waits until no other lane is between reading counts of limits and writing them. Each grant and each end of
-// a run under a limit changes its count: without turns the lanes would conflict all the time, and decide again.
+// takeTurn waits for the turn to read counts of limits and change them. Each grant and each end of a run under a limit
+// changes its count, and lanes that write whole rows would conflict all the time: such a batch has the turn alone. Others
+// share it; see limit_relative.go.
 func (tx *Tx) takeTurn() {
-	if tx != nil && !tx.turn && tx.s.Shared() {
+	switch {
+	case tx == nil || tx.turn || !tx.s.Shared():
+		return
+	case tx.alone:
 		tx.s.turns.Lock()
-		tx.turn = true
+	default:
+		tx.s.turns.RLock()
 	}
+	tx.turn = true
 }
 
-// endTurn lets the next lane read counts of limits.
+// endTurn lets the next lane have its turn.
 func (tx *Tx) endTurn() {
-	if tx.turn {
-		tx.turn = false
+	switch {
+	case !tx.turn:
+		return
+	case tx.alone:
 		tx.s.turns.Unlock()
+	default:
+		tx.s.turns.RUnlock()
 	}
+	tx.turn = false
 }
 
 // EpochFloor is the lowest value that an epoch has after its next rise. It is zero unless PostgreSQL
@@ -163,11 +174,11 @@ func (tx *Tx) Stage(text string, args ...any) { tx.stage(text, args, anyNumber) 
 
 // empty tells whether the batch has nothing to write.
 func (tx *Tx) empty() bool {
-	return len(tx.later.list) == 0 && !slices.ContainsFunc(tx.writers, func(w writer) bool { return w.pending() > 0 })
+	return len(tx.later.list) == 0 && tx.LimitKeys.pending() == 0 && !slices.ContainsFunc(tx.writers, func(w writer) bool { return w.pending() > 0 })
 }
 
-// statements gives the statements of the batch in write order: rows, staged statements, and on
-// SQLite the stored clock.
+// statements gives the statements of the batch in write order: rows, staged statements, on SQLite the
+// stored clock, and the counts of limits.
 func (tx *Tx) statements() (list []statement) {
 	for _, w := range tx.writers {
 		if w.pending() > 0 {
@@ -180,6 +191,9 @@ func (tx *Tx) statements() (list []statement) {
 			"ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
 			"WHERE CAST(meta.value AS INTEGER)<CAST(excluded.value AS INTEGER)",
 			[]any{strconv.FormatInt(int64(tx.Now), 10)}, anyNumber})
+	}
+	if tx.LimitKeys.pending() > 0 {
+		list = append(list, tx.LimitKeys.statements(tx.dialect)...)
 	}
 	if tx.s.opt.Redact != nil {
 		redact(list, tx.s.opt.Redact)

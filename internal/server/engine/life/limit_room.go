@@ -362,6 +362,11 @@ func countPosition(tx *kernel.Tx, before, r *perdure.Run, by int64) error {
 		if err != nil {
 			return err
 		}
+		if by > 0 {
+			if err := noteBound(tx, &row); err != nil {
+				return err
+			}
+		}
 		change(&row)
 		row.UsedAt = tx.Now
 		tx.DB.LimitKeys.Put(row)
@@ -393,6 +398,17 @@ func countPosition(tx *kernel.Tx, before, r *perdure.Run, by int64) error {
 		}
 	}
 	return nil
+}
+
+// noteBound notes what a limit allows as its counts are raised.
+func noteBound(tx *kernel.Tx, row *store.LimitKeyRow) error {
+	l, ok, err := limitOf(tx, row.Tenant, row.Name)
+	if err == nil && ok {
+		values, own := l.Values(), row.Values()
+		values.Overlay(&own)
+		row.Within(&values)
+	}
+	return err
 }
 
 // countOffer counts a run that is offered at its n-th limit, or no longer. When it goes, its place is not passed
@@ -443,6 +459,8 @@ func takeGranted(tx *kernel.Tx, before, after *perdure.Run) error {
 // take takes of the rate.
 func (b *boundLimit) take(now perdure.Instant) {
 	if b.values.Rate != nil {
+		b.row.Within(&b.values)
+		b.row.Taken += int64(b.units)
 		b.row.FullAt = b.values.Rate.Take(b.row.FullAt, now, b.units)
 	}
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -52,7 +51,6 @@ func BenchmarkLimit(b *testing.B) {
 				step(ops...)
 			}
 			b.ReportMetric(float64(used(b)-begin)/float64(time.Microsecond)/float64(b.N*batch), "cpu-µs/run")
-			_ = fmt.Sprint
 		})
 	}
 }

@@ -90,7 +90,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 	recount, looks := false, 0
 	begin, remembered := time.Now(), s.trusted()
 	l.stillLocked()
-	alone := isSweep(ops) || l.alone > 0
+	alone := !paced || isSweep(ops) || l.alone > 0
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
 			return sameError(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil

@@ -266,7 +266,7 @@ func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, l
 	}
 	limits, err := v.checkLimits(over)
 	if errors.Is(err, errEnough) {
-		left, err = append(left, p20.ID+": "+p20.Statement), nil
+		left, err = append(left, P20.ID+": "+P20.Statement), nil
 	}
 	return slices.Concat(out, folded, hidden, limits), left, err
 }

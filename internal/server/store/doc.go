@@ -58,15 +58,15 @@
 //     memory.
 //   - migrations.go, migrate.go, template.go, spares.go, store.go, clock.go, timeline.go, accept.go,
 //     postgres.go, full.go, read.go: opening a store, its views, its clock, and which PostgreSQL it is.
-//   - metadata.go, values.go, events.go, removals.go, runs.go, heads.go, list_filter.go, list.go,
-//     list_sources.go, page.go, due.go, runs_find.go, ends.go, counts.go: the runs, and how they are
-//     found.
+//   - metadata.go, values.go, events.go, removals.go, rest_limits.go, runs.go, heads.go,
+//     list_filter.go, list.go, list_sources.go, page.go, due.go, runs_find.go, ends.go, counts.go: the
+//     runs, and how they are found.
 //   - waits.go, approvals.go, inbox.go, journal.go, idempotency.go, commits.go, waiters.go,
 //     lateresults.go, views.go, artifacts.go, deadletters.go: records of a run.
 //   - names.go, threads.go, threads_find.go, trees.go, groups.go: records over several runs.
-//   - meta.go, tenants.go, queues.go, pauses.go, schedules.go, limits.go, unique.go, apikeys.go,
-//     kinds.go, workers.go, processes.go, webhooks.go, outbox.go, fanout.go, watchlog.go, audit.go,
-//     history.go: records of a tenant or of the platform.
+//   - meta.go, tenants.go, queues.go, pauses.go, schedules.go, limits.go, limit_relative.go,
+//     unique.go, apikeys.go, kinds.go, workers.go, processes.go, webhooks.go, outbox.go, fanout.go,
+//     watchlog.go, audit.go, history.go: records of a tenant or of the platform.
 //   - expire.go, clear.go: removing what has expired.
 //   - claims.go, places.go, held.go, limit_lines.go, records.go: which runs a worker may claim; all
 //     repositories together.

@@ -67,8 +67,8 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 // Due asks in one query which parts of a sweep have something to do. Most have nothing.
 func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 	if !tx.empty() { // staged rows may be due
-		// A store that never had a limit is not asked for any.
-		return Due{true, true, true, true, true, true, true, true, true, tx.s.limited.Load()}, nil
+		limited, err := tx.limited()
+		return Due{true, true, true, true, true, true, true, true, true, limited}, err
 	}
 	type part struct {
 		from string // begins with the table
@@ -108,6 +108,20 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 		return err
 	})
 	return due, err
+}
+
+// limited tells whether the store has a limit. A store that never had one is not asked for more. An alarm may be that
+// of a limit which this process has not met, because another one has set it.
+func (tx *Tx) limited() (bool, error) {
+	if tx.s.limited.Load() || tx.TableLocked("limit_keys") || tx.TableLocked("limits") {
+		return tx.s.limited.Load(), nil
+	}
+	n := 0
+	err := tx.count(&n, "SELECT count(*) FROM (SELECT 1 FROM limits UNION ALL SELECT 1 FROM limit_keys LIMIT 1) AS met")
+	if n > 0 {
+		tx.s.limited.Store(true)
+	}
+	return n > 0, err
 }
 
 // dueTenants gives tenants with an alarm that has passed, from the one after a given one on, then

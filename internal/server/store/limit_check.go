@@ -11,8 +11,9 @@ import (
 
 // The invariant of limits. The limits of a run are in a column that SQL doesn't read, so it is checked here.
 
-var p20 = Invariant{ID: "P20", Statement: "a limit counts the runs that hold its slots and those that wait there, " +
-	"and none waits without an alarm or beside free slots"}
+// P20 is the invariant of limits.
+var P20 = Invariant{ID: "P20", Statement: "a limit counts the runs that hold its slots and those that wait there, " +
+	"and none waits without an alarm or where there is room"}
 
 type limitTally struct{ leased, waiting int64 }
 
@@ -61,7 +62,7 @@ func (v *View) checkLimits(over func() bool) (out []Violation, err error) {
 		return nil, err
 	}
 	add := func(k limitKeyKey, what string, args ...any) {
-		out = append(out, Violation{p20, fmt.Sprintf("%s %s: ", k.name, k.key) + fmt.Sprintf(what, args...)})
+		out = append(out, Violation{P20, fmt.Sprintf("%s %s: ", k.name, k.key) + fmt.Sprintf(what, args...)})
 	}
 	err = limitKeyTable.query(v.sess, "WHERE tenant<>''", nil, func(row *LimitKeyRow) error {
 		k := limitKeyKey{row.Tenant, row.Name, row.Key}
@@ -76,8 +77,8 @@ func (v *View) checkLimits(over func() bool) (out []Violation, err error) {
 				got.waiting)
 		case row.Waiting > 0 && row.AlarmAt == 0:
 			add(k, "%d runs wait, and nothing will look at them", row.Waiting)
-		case exists && row.Waiting > 0 && row.hasFreeSlot(&l, v.Now):
-			add(k, "%d runs wait beside a free slot: %d leased, %d offered", row.Waiting, row.Leased, row.Offered)
+		case exists && row.Waiting > 0 && row.hasRoom(&l, v.Now):
+			add(k, "%d runs wait beside free room: %d leased, %d offered", row.Waiting, row.Leased, row.Offered)
 		}
 		if len(out) >= maxPerInvariant {
 			return errEnough
@@ -94,16 +95,21 @@ func (v *View) checkLimits(over func() bool) (out []Violation, err error) {
 	return out, err
 }
 
-// hasFreeSlot tells whether a slot is free that nobody was offered, and nothing else keeps runs back. A key
+// hasRoom tells whether any run could go on that nobody was offered room for, and nothing else keeps runs back. A key
 // whose alarm has rung is looked at soon.
-func (k *LimitKeyRow) hasFreeSlot(l *LimitRow, now perdure.Instant) bool {
+func (k *LimitKeyRow) hasRoom(l *LimitRow, now perdure.Instant) bool {
 	v, own := l.Values(), k.Values()
 	v.Overlay(&own)
 	switch {
 	case k.AlarmAt <= now || l.AlarmAt != 0 || k.Recount || k.Passed != "":
 		return false
-	case v.Concurrency == 0 || v.Rate != nil || max(l.ClosedUntil, k.ClosedUntil) > now:
+	case max(l.ClosedUntil, k.ClosedUntil) > now:
+		return false
+	case v.Rate != nil && (k.Offered > 0 || now < v.Rate.At(k.FullAt, mostUnits*v.Rate.Count)):
 		return false
 	}
-	return k.Leased+k.Offered < int64(v.Concurrency)
+	return v.Concurrency == 0 || k.Leased+k.Offered < int64(v.Concurrency)
 }
+
+// mostUnits is how many times the count of a rate a run may take at most: for itself and for a step.
+const mostUnits = 2

@@ -66,8 +66,13 @@ func TestCountsWithRoomAreChangedByDifferences(t *testing.T) {
 		}
 		done, decided := false, 0
 		err := put(func(tx *Tx, k *LimitKeyRow) error {
-			if decided++; x.by > 0 && (tx.Now < k.ClosedUntil || x.values.Concurrency > 0 && k.Leased+x.by > int64(x.values.Concurrency) ||
-				x.values.Rate != nil && tx.Now < x.values.Rate.At(x.values.Rate.Take(k.FullAt, tx.Now, int(k.OfferedUnits)), 1)) {
+			decided++
+			v := x.values
+			full := v.Concurrency > 0 && k.Leased+x.by > int64(v.Concurrency) || tx.Now < k.ClosedUntil
+			if v.Rate != nil {
+				full = full || tx.Now < v.Rate.At(v.Rate.Take(k.FullAt, tx.Now, int(k.OfferedUnits)), 1)
+			}
+			if x.by > 0 && full {
 				return perdure.Invalid("x", "has no room")
 			}
 			if x.by > 0 {

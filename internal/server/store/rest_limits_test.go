@@ -12,10 +12,12 @@ import (
 func TestLimitsOfRunsAreWrittenAsJSON(t *testing.T) {
 	refs := []perdure.LimitRef{{Limit: "model"}, {Limit: "customer", Key: "a"}}
 	uses := []*perdure.LimitUse{nil, {Names: []string{}}, {Names: []string{"model"}},
-		{Names: []string{"model", "customer"}, Key: "a b", Units: 3}, {Names: []string{"<"}}, {Names: []string{"x"}, Key: "ü\""}}
-	positions := []*perdure.Limited{nil, {}, {Held: true}, {Refs: refs, Held: true}, {Refs: refs, OfferedAt: 1, Units: []int{1, 2}},
-		{Refs: refs[:1], OfferedAt: 1e15 + 1, Units: []int{1}}, {Refs: refs[:1], OfferedAt: 1e15 + 2, Units: []int{1}, Since: 7},
-		{At: refs[1], Turn: "k\\", Since: 9}, {At: refs[0], Turn: "k", Since: 9},
+		{Names: []string{"model", "customer"}, Key: "a b", Units: 3}, {Names: []string{"<"}},
+		{Names: []string{"x"}, Key: "ü\""}}
+	positions := []*perdure.Limited{nil, {}, {Held: true}, {Refs: refs, Held: true},
+		{Refs: refs, OfferedAt: 1, Units: []int{1, 2}}, {Refs: refs[:1], OfferedAt: 1e15 + 1, Units: []int{1}},
+		{Refs: refs[:1], OfferedAt: 1e15 + 2, Units: []int{1}, Since: 7}, {At: refs[1], Turn: "k\\", Since: 9},
+		{At: refs[0], Turn: "k", Since: 9},
 		{Refs: refs[:1], Held: true, Steps: []perdure.StepSlot{{Step: "s#1", Refs: refs[1:]}}}}
 	for range 2 { // the second time what was read is remembered
 		for _, u := range uses {

@@ -71,9 +71,9 @@ func newTx(s *Store, sess Conn, now perdure.Instant) *Tx {
 	return tx
 }
 
-// takeTurn waits for the turn to read counts of limits and change them. Each grant and each end of a run under a limit
-// changes its count, and lanes that write whole rows would conflict all the time: such a batch has the turn alone. Others
-// share it; see limit_relative.go.
+// takeTurn waits for the turn to read counts of limits and change them. Each grant and each end of a run under a
+// limit changes its count, and lanes that write whole rows would conflict all the time: such a batch has the turn
+// alone. Others share it; see limit_relative.go.
 func (tx *Tx) takeTurn() {
 	switch {
 	case tx == nil || tx.turn || !tx.s.Shared():
@@ -174,16 +174,20 @@ func (tx *Tx) Stage(text string, args ...any) { tx.stage(text, args, anyNumber) 
 
 // empty tells whether the batch has nothing to write.
 func (tx *Tx) empty() bool {
-	return len(tx.later.list) == 0 && tx.LimitKeys.pending() == 0 && !slices.ContainsFunc(tx.writers, func(w writer) bool { return w.pending() > 0 })
+	return len(tx.later.list) == 0 && tx.LimitKeys.pending() == 0 &&
+		!slices.ContainsFunc(tx.writers, func(w writer) bool { return w.pending() > 0 })
 }
 
-// statements gives the statements of the batch in write order: rows, staged statements, on SQLite the
-// stored clock, and the counts of limits.
+// statements gives the statements of the batch in write order: rows, the counts of limits, staged
+// statements, and on SQLite the stored clock.
 func (tx *Tx) statements() (list []statement) {
 	for _, w := range tx.writers {
 		if w.pending() > 0 {
 			list = append(list, w.statements(tx.dialect)...)
 		}
+	}
+	if tx.LimitKeys.pending() > 0 {
+		list = append(list, tx.LimitKeys.statements(tx.dialect)...)
 	}
 	list = append(list, tx.later.list...)
 	if tx.dialect.ownClock {
@@ -191,9 +195,6 @@ func (tx *Tx) statements() (list []statement) {
 			"ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
 			"WHERE CAST(meta.value AS INTEGER)<CAST(excluded.value AS INTEGER)",
 			[]any{strconv.FormatInt(int64(tx.Now), 10)}, anyNumber})
-	}
-	if tx.LimitKeys.pending() > 0 {
-		list = append(list, tx.LimitKeys.statements(tx.dialect)...)
 	}
 	if tx.s.opt.Redact != nil {
 		redact(list, tx.s.opt.Redact)

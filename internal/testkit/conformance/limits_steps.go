@@ -189,6 +189,19 @@ var stepLimitScenarios = []Scenario{
 		w.pass(2 * time.Second)
 		w.check(take("a#1", 2, 1).Taken && !take("b#1", 2, 0).Taken, "a second try takes nothing of the rate")
 	}},
+	{"a step does not go ahead of those who wait for more of a rate", func(w *World) {
+		w.limit("r", perMinute(60, 5), false)
+		g := w.agents(2)
+		take := func(n int) bool {
+			return w.askSlots(g[n], life.StepTake{Step: "x#1", Limits: []perdure.LimitTake{{Name: "r"}}}).Taken
+		}
+		w.check(take(0), "the first unit is not granted")
+		waits := w.submit(perdure.Submission{Kind: "task", Limits: []string{"r"}, Units: 5})
+		w.blocked(waits.ID, "r", "")
+		w.check(!take(1), "a step takes a unit ahead of a run that waits for five")
+		w.pass(2 * time.Second)
+		w.check(got(w.poll("w2", 1), waits) == "0 ", "the run that waits for five units is not granted")
+	}},
 	{"a step under a limit of its own run takes no second slot", func(w *World) {
 		w.limit("l", slots(1), false)
 		w.under("", "l")

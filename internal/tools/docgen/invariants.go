@@ -20,7 +20,9 @@ everything; the conformance suite does so after every scenario, and the [simulat
 Beside them, two things are checked on every run that no query can say (S4): that its log, read from the first
 line to the last, tells a
 history that the [lifecycle](lifecycle.md) allows, and that the state it arrives at is the one in the run's row.
-The index of metadata is read run by run as well (P18): every entry of a run's metadata has its row there.
+The index of metadata is read run by run as well (P18): every entry of a run's metadata has its row there. The counts
+of limits are compared with the positions of runs (P20): slots with the leased runs and the steps that hold them, and
+a limit that runs wait at with its room.
 
 `
 
@@ -30,6 +32,7 @@ func invariants(w *strings.Builder) {
 	for _, i := range store.Invariants {
 		row(w, i.ID, i.Statement)
 	}
+	row(w, store.P20.ID, store.P20.Statement)
 	w.WriteString("\nIds that begin with S are those of the safety properties that any durable runtime owes its " +
 		"users; those with P belong to\nthis implementation.\n" +
 		"\n## The queries\n\n`{runs}` and `{events}` stand for the tables, narrowed to some runs when only those " +

@@ -305,7 +305,8 @@ func (op *CloseLimit) until(now perdure.Instant) (perdure.Instant, error) {
 	return now.Add(op.For), nil
 }
 
-// closeLimit closes a limit, or a key of it. Zero opens it.
+// closeLimit closes a limit, or a key of it. Zero opens it. A key that nothing has used yet gets a row, and is refused
+// if the tenant has as many as it may.
 func closeLimit(tx *kernel.Tx, limit store.LimitRow, key string, until perdure.Instant, reason string) error {
 	if key == "" && limit.PerKey {
 		limit.ClosedUntil, limit.CloseReason = until, reason
@@ -314,7 +315,13 @@ func closeLimit(tx *kernel.Tx, limit store.LimitRow, key string, until perdure.I
 		return nil
 	}
 	row, err := countsOf(tx, limit.Tenant, perdure.LimitRef{Limit: limit.Name, Key: key})
-	if err != nil {
+	switch {
+	case err != nil:
+		return err
+	case row.Version == 0 && row.UsedAt == 0 && until == 0:
+		return nil // it is open
+	}
+	if err := checkKeys(tx, &row); err != nil {
 		return err
 	}
 	row.ClosedUntil, row.CloseReason, row.UsedAt = until, reason, tx.Now
@@ -324,7 +331,7 @@ func closeLimit(tx *kernel.Tx, limit store.LimitRow, key string, until perdure.I
 }
 
 // closeLimits closes limits that a commit names. A closure that holds for longer stays. A limit that is not
-// there has nothing to close.
+// there has nothing to close, and a key beyond what a tenant may have is left open: a commit never fails for it.
 func closeLimits(tx *kernel.Tx, t perdure.TenantID, list []perdure.LimitClosure) error {
 	for i := range list {
 		c := &list[i]
@@ -347,7 +354,10 @@ func closeLimits(tx *kernel.Tx, t perdure.TenantID, list []perdure.LimitClosure)
 		if key == "" && l.PerKey && l.ClosedUntil >= until || row.ClosedUntil >= until {
 			continue
 		}
-		if err := closeLimit(tx, l, key, until, c.Reason); err != nil {
+		err = closeLimit(tx, l, key, until, c.Reason)
+		if perdure.CodeOf(err) == perdure.CodeQuota {
+			tx.Engine.Log.Warn("a key of a limit stays open", "tenant", t, "limit", c.Name, "error", err)
+		} else if err != nil {
 			return err
 		}
 	}

@@ -525,7 +525,13 @@ func checkUse(tx *kernel.Tx, t perdure.TenantID, b *boundLimit) error {
 		return perdure.Invalid("units", "%d is more than the %d that limit %s allows in its time",
 			b.units, x.Count, b.ref.Limit)
 	}
-	if b.row.UsedAt != 0 || b.row.Version != 0 || b.ref.Key == "" {
+	return checkKeys(tx, &b.row)
+}
+
+// checkKeys refuses a key that nothing has used yet if the tenant has as many as it may.
+func checkKeys(tx *kernel.Tx, row *store.LimitKeyRow) error {
+	t := row.Tenant
+	if row.UsedAt != 0 || row.Version != 0 || row.Key == "" {
 		return nil
 	}
 	n, err := keyCounts.Of(tx.Engine).Load(kernel.LookOf(tx), t, func() (int, error) {

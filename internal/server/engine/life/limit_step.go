@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/plant"
 	"github.com/perdure/perdure/internal/server/store"
 )
 
@@ -99,7 +100,7 @@ func takeStep(tx *kernel.Tx, r *perdure.Run, take *StepTake, out *StepTaken) err
 	if err := perdure.CheckTakes("limits", take.Limits); err != nil {
 		return err
 	}
-	if have != nil && have.Try >= take.Try {
+	if have != nil && have.Try >= take.Try && !plant.Is("step-takes-again") {
 		out.Taken = true
 		return nil
 	}
@@ -116,8 +117,8 @@ func takeStep(tx *kernel.Tx, r *perdure.Run, take *StepTake, out *StepTaken) err
 	slot := perdure.StepSlot{Step: take.Step, Try: take.Try}
 	for i := range list {
 		b := &list[i]
-		owned := r.Limited != nil && slices.Contains(r.Limited.Refs, b.ref)
-		if !b.admits(tx.Now, owned || have != nil) {
+		owned := r.Limited != nil && slices.Contains(r.Limited.Refs, b.ref) && !plant.Is("step-takes-slot-of-run")
+		if !b.admits(tx.Now, owned || have != nil) && !(i > 0 && plant.Is("step-checks-first-limit")) {
 			out.Blocked = &perdure.WaitingAtLimit{LimitRef: b.ref, Since: tx.Now,
 				ClosedUntil: closedNow(b.closed, tx.Now)}
 			out.Retry = b.retryAfter(tx.Now)
@@ -182,6 +183,9 @@ func stepLimits(tx *kernel.Tx, t perdure.TenantID, takes []perdure.LimitTake) (l
 
 // admits tells whether a step may begin. Those who wait go first. One that owns a slot takes only of the rate.
 func (b *boundLimit) admits(now perdure.Instant, owned bool) bool {
+	if plant.Is("step-overtakes") {
+		return b.hasRoom(now, b.units)
+	}
 	if owned {
 		return now >= b.closed && (b.values.Rate == nil || b.allows(now, b.fullAt(now), b.units))
 	}
@@ -208,7 +212,7 @@ func returnSlots(tx *kernel.Tx, r *perdure.Run, entries []perdure.JournalEntry) 
 			over = append(over, entries[i].Key)
 		}
 	}
-	if len(over) == 0 {
+	if len(over) == 0 || plant.Is("step-keeps-slot") {
 		return nil
 	}
 	return tx.Apply(r, perdure.StepsLeft{Epoch: r.Epoch, Steps: over})
@@ -288,9 +292,10 @@ func awaitLimits(tx *kernel.Tx, r *perdure.Run) error {
 		n := slices.IndexFunc(list, func(b boundLimit) bool {
 			return b.row.Waiting > 0 && !passes(tx, r, b.ref) || !b.hasRoom(tx.Now, b.units)
 		})
-		if n < 0 {
+		if n < 0 && !plant.Is("step-wait-ignores-room") {
 			return EndWait(tx, r, w, perdure.WaitSatisfied, nil)
 		}
+		n = max(n, 0)
 		full = append(full, &list[n])
 	}
 	if len(full) == 0 {

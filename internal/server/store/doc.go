@@ -58,7 +58,7 @@
 //     memory.
 //   - migrations.go, migrate.go, template.go, spares.go, store.go, clock.go, timeline.go, accept.go,
 //     postgres.go, full.go, read.go: opening a store, its views, its clock, and which PostgreSQL it is.
-//   - metadata.go, values.go, events.go, removals.go, rest_limits.go, runs.go, heads.go,
+//   - metadata.go, values.go, events.go, removals.go, rest.go, runs.go, heads.go,
 //     list_filter.go, list.go, list_sources.go, page.go, due.go, runs_find.go, ends.go, counts.go: the
 //     runs, and how they are found.
 //   - waits.go, approvals.go, inbox.go, journal.go, idempotency.go, commits.go, waiters.go,

@@ -19,8 +19,9 @@ import (
 //   - the rate has what the batch takes and offers.
 //
 // Then each decision of the batch, made on the row as it was read, is right for the row as it is written. If the
-// check fails the batch is decided again. The statement comes behind all other rows of its transaction, because it locks
-// a row that other lanes want as well. It raises the version, so that batches that write the whole row conflict with it.
+// check fails the batch is decided again. The statement comes behind all other rows of its transaction, because
+// it locks a row that other lanes want as well. It raises the version, so that batches that write the whole row
+// conflict with it.
 //
 // Such a batch shares the turn (Tx.takeTurn) with others of its kind. One that writes whole rows of limits has
 // the turn alone: it was decided without, found that a row has to be written whole, and is decided again.

@@ -36,7 +36,8 @@ func TestCountsWithRoomAreChangedByDifferences(t *testing.T) {
 		{"slots are to be counted", room, 1, "recount=1, version=version+1", 3, false, 11},
 		{"the key gets values", room, 1, `spec='{"concurrency":50}', version=version+1`, 2, false, 11},
 		{"the key is closed", room, 1, "closed_until=" + clock + "+60000000, version=version+1", 2, true, 10},
-		{"few slots are left", perdure.LimitValues{Concurrency: 12}, 1, "leased=leased+1, version=version+1", 3, false, 12},
+		{"few slots are left", perdure.LimitValues{Concurrency: 12}, 1, "leased=leased+1, version=version+1", 3, false,
+			12},
 		{"others take of the rate", rate, 1, "full_at=" + clock + "+5000000, version=version+1", 1, false, 11},
 		{"others take all of the rate", rate, 1, "full_at=" + clock + "+20000000, version=version+1", 2, true, 10},
 		{"others offer all of the rate", rate, 1, "offered=1, offered_units=100, version=version+1", 2, true, 10},
@@ -92,14 +93,13 @@ func TestCountsWithRoomAreChangedByDifferences(t *testing.T) {
 			return nil
 		})
 		var leased int64
-		if err := s.lanes[LaneBulk].write.Query("SELECT leased FROM limit_keys", nil, func(scan func(...any) error) error {
-			return scan(&leased)
-		}); err != nil {
+		read := func(scan func(...any) error) error { return scan(&leased) }
+		if err := s.lanes[LaneBulk].write.Query("SELECT leased FROM limit_keys", nil, read); err != nil {
 			t.Fatal(err)
 		}
 		if decided != x.decided || (err != nil) != x.refused || leased != x.leased {
-			t.Errorf("%s: decided %d times, refused: %v, %d leased; want %d, refused: %t, %d", x.name, decided, err, leased,
-				x.decided, x.refused, x.leased)
+			t.Errorf("%s: decided %d times, refused: %v, %d leased; want %d, refused: %t, %d", x.name, decided, err,
+				leased, x.decided, x.refused, x.leased)
 		}
 	}
 }

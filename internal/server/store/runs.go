@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,120 +126,6 @@ func heldBy(r *perdure.Run) any {
 		return ""
 	}
 	return "\n" + strings.Join(r.Hold.Builds, "\n") + "\n"
-}
-
-// rest holds the fields of a run that no query searches by, as one JSON column. It is empty for
-// most runs. Values are strings here: perdure.Value would marshal as callers see it, and a
-// reference could not be resolved any more.
-type rest struct {
-	Options     *restOptions        `json:"options,omitempty"`
-	Progress    string              `json:"progress,omitempty"`
-	ProgressOf  int                 `json:"progress_of,omitempty"`
-	ActivityAt  perdure.Instant     `json:"activity_at,omitempty"`
-	Held        string              `json:"held,omitempty"`
-	Cancel      *perdure.Cancel     `json:"cancel,omitempty"`
-	Hold        *perdure.Hold       `json:"hold,omitempty"`
-	Limited     *perdure.Limited    `json:"limited,omitempty"`
-	Wants       *[]perdure.StepWant `json:"wants,omitempty"`
-	WasDefer    bool                `json:"was_deferred,omitempty"`
-	Summary     string              `json:"summary,omitempty"`
-	Failure     *perdure.Failure    `json:"failure,omitempty"`
-	Fallback    string              `json:"fallback,omitempty"`
-	ContinuedBy perdure.RunID       `json:"continued_by,omitempty"`
-	Stopped     string              `json:"stopped,omitempty"`
-	Counter     int64               `json:"counter,omitempty"`
-	WatchUntil  perdure.Instant     `json:"watch_until,omitempty"`
-	Spent       bool                `json:"spent,omitempty"`
-	Former      int64               `json:"former,omitempty"`
-
-	Signature *perdure.Signature `json:"signature,omitempty"`
-}
-
-// restOptions are the options of a run, with their values as strings.
-type restOptions struct {
-	perdure.Options
-	Webhook string `json:"webhook,omitempty"`
-	Opening string `json:"opening,omitempty"`
-}
-
-// packRest gives the rest column of a run. The column of a damaged run is kept as it was read.
-func packRest(r *perdure.Run) string {
-	if r.Damage != nil && r.Damage.Rest != "" {
-		return r.Damage.Rest
-	}
-	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Withheld, ActivityAt: r.ActivityAt,
-		WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback),
-		ContinuedBy: r.ContinuedBy, Hold: r.Hold, Limited: r.Limited,
-		Stopped: r.Stopped, Counter: r.Counter, WatchUntil: r.WatchUntil, Spent: r.Spent,
-		Former: r.Former}
-	if r.Options != (perdure.Options{}) {
-		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook),
-			Opening: string(r.Options.Opening)}
-	}
-	if r.Cancel != (perdure.Cancel{}) {
-		x.Cancel = &r.Cancel
-	}
-	if !r.Signature.IsZero() {
-		x.Signature = &r.Signature
-	}
-	if len(r.Wants) > 0 {
-		x.Wants = &r.Wants
-	}
-	switch x {
-	case rest{}:
-		return ""
-	case rest{Options: x.Options, Limited: x.Limited}:
-		if text, ok := restOfLimits(x.Options, r.Limited); ok {
-			return text
-		}
-	}
-	b, err := json.Marshal(x)
-	if err != nil {
-		panic(fmt.Sprintf("a run that can't be written: %v", err))
-	}
-	return string(b)
-}
-
-// restColumn is the column with the rest.
-type restColumn struct{ r *perdure.Run }
-
-func (s restColumn) value() any { return packRest(s.r) }
-
-func (s restColumn) Scan(v any) error {
-	text, ok := v.(string)
-	if !ok || text == "" {
-		return nil
-	}
-	r := s.r
-	if u, l, ok := recallLimits(text); ok {
-		r.Options.Limits, r.Limited = u, l
-		return nil
-	}
-	var x rest
-	if err := json.Unmarshal([]byte(text), &x); err != nil {
-		damaged(s.r, "rest").Rest = text
-		return nil
-	}
-	rememberLimits(text, &x)
-	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
-	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
-		x.ContinuedBy
-	r.Withheld, r.ProgressOf, r.Stopped, r.Hold, r.Limited = x.Held, x.ProgressOf, x.Stopped, x.Hold, x.Limited
-	if x.Wants != nil {
-		r.Wants = *x.Wants
-	}
-	r.Counter, r.WatchUntil, r.Spent, r.Former = x.Counter, x.WatchUntil, x.Spent, x.Former
-	if x.Options != nil {
-		r.Options = x.Options.Options
-		r.Options.Webhook, r.Options.Opening = perdure.Value(x.Options.Webhook), perdure.Value(x.Options.Opening)
-	}
-	if x.Cancel != nil {
-		r.Cancel = *x.Cancel
-	}
-	if x.Signature != nil {
-		r.Signature = *x.Signature
-	}
-	return nil
 }
 
 // packLastCommit gives the column with the last commit, in up to four lines: the number of rows in

@@ -192,7 +192,8 @@ func TestBoundsOfFlowControl(t *testing.T) {
 		w.do(stage("UPDATE limit_keys SET spec=''"))
 		copies(90_000, "limit_keys", "key", "name='l' AND key='own'")
 		for _, op := range []kernel.Op{
-			&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Limits: []string{"l"}, LimitKey: "more"}},
+			&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Limits: []string{"l"},
+				LimitKey: "more"}},
 			&life.CloseLimit{Tenant: tenant, Name: "l", LimitKey: "more", For: time.Hour},
 		} {
 			refused(op)
@@ -200,7 +201,8 @@ func TestBoundsOfFlowControl(t *testing.T) {
 		out := &life.TakeLimits{Tenant: tenant, Worker: "w1", Takes: []life.StepTake{{Lease: lease(g), Step: "x#1",
 			Limits: []perdure.LimitTake{{Name: "l", Key: "more"}}}}}
 		w.do(out)
-		w.check(perdure.CodeOf(out.Results[0].Error) == perdure.CodeQuota, "a step uses one key too many: %+v", out.Results)
+		w.check(perdure.CodeOf(out.Results[0].Error) == perdure.CodeQuota, "a step uses one key too many: %+v",
+			out.Results)
 		w.do(&life.CloseLimit{Tenant: tenant, Name: "l", LimitKey: "more", Open: true}) // it is open
 		w.commit(g, perdure.Commit{Limits: []perdure.LimitClosure{{Name: "l", Key: "own", ClosedFor: minutes(1)},
 			{Name: "l", Key: "more", ClosedFor: minutes(1)}}})

@@ -149,7 +149,8 @@ func restOfLimits(options *restOptions, l *perdure.Limited) (text string, ok boo
 	var u *perdure.LimitUse
 	if options != nil {
 		u = options.Limits
-		if alone := (restOptions{Options: perdure.Options{Limits: u}}); u == nil || u.Names == nil || *options != alone {
+		alone := restOptions{Options: perdure.Options{Limits: u}}
+		if u == nil || u.Names == nil || *options != alone {
 			return "", false
 		}
 	}

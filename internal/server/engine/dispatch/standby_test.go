@@ -271,8 +271,8 @@ func TestClaimLooksOnceForUnknownKind(t *testing.T) {
 		op := poll()
 		do(t, e, op)
 		if len(op.Grants) != 8 || kinds == 0 || kinds > 2 { // a batch may be decided twice
-			t.Errorf("batch %d: %d grants with %d looks for their kind, want 8 grants with 1 or 2", batch, len(op.Grants),
-				kinds)
+			t.Errorf("batch %d: %d grants with %d looks for their kind, want 8 grants with 1 or 2", batch,
+				len(op.Grants), kinds)
 		}
 	}
 }

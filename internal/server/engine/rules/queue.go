@@ -101,7 +101,10 @@ func (op *PutQueueLimits) put(tx *kernel.Tx) error {
 func OwnConcurrency(tx *kernel.Tx, t perdure.TenantID, limit string) (n int, own bool, err error) {
 	if kind, ok := strings.CutPrefix(limit, perdure.LimitOfKind); ok {
 		def, err := KindOf(tx, t, kind)
-		return def.Concurrency, true, err
+		if err != nil {
+			return 0, true, err
+		}
+		return def.Concurrency, true, nil
 	}
 	if queue, ok := strings.CutPrefix(limit, perdure.LimitOfQueue); ok {
 		_, n, err = LimitsOfQueue(tx, t, queue)

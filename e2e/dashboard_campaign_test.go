@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -143,6 +144,10 @@ func (c *campaign) compares(tab *campaignTab, killed bool) {
 	}()
 	eventually.True(c.t, tab.view.at+" agrees with the API", func() bool {
 		want = tab.view.want(c, tab.view.run)
+		// The page is given a moment to change before the API is asked again.
+		text, _ := json.Marshal(want)
+		tab.Becomes(fmt.Sprintf("JSON.stringify((%s)()) === JSON.stringify(%s)", tab.view.shown, text),
+			200*time.Millisecond)
 		shown = browser.Eval[[]string](tab.Page, "("+tab.view.shown+")()")
 		return slices.Equal(shown, want)
 	})

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/testkit/browser"
-	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 func runsAreCompared(t *testing.T, d *dashboard) {
@@ -55,7 +54,7 @@ func runAsOneFile(t *testing.T, d *dashboard) {
 	d.showsLive(r, ".run-head", "Completed")
 	browser.Eval[bool](d.Page, "window.file = '', import('./export.js').then(m => m.exported('"+r.RunID+
 		"')).then(f => { file = f }, e => { file = 'failed: ' + e }), true")
-	eventually.True(t, "the file is made", func() bool { return browser.Eval[int](d.Page, "file.length") > 0 })
+	d.until("the file is made", "file.length > 0")
 	text := browser.Eval[string](d.Page, "file")
 	if !strings.HasPrefix(text, "<!doctype html>") || strings.Contains(text, "window.evil = 1</script>") {
 		t.Fatalf("the file begins with %.80q, want a page in which no text of a run ends a script", text)
@@ -138,9 +137,7 @@ func workersOfAConversation(t *testing.T, d *dashboard) {
 		return e.top >= Math.max(0, box.top) && e.bottom <= Math.min(innerHeight, box.bottom) })()`
 	staysInSight := func(when string) {
 		t.Helper()
-		eventually.True(t, when+": the message of a link is in sight", func() bool {
-			return browser.Eval[bool](d.Page, inSight)
-		})
+		d.until(when+": the message of a link is in sight", inSight)
 	}
 	if !browser.Eval[bool](d.Page, inSight) {
 		t.Error("the message of a link is shown and not in sight")

@@ -49,9 +49,8 @@ func (n *node) fails(kind, code string) runView {
 // rows waits until the list of runs has so many rows.
 func (d *dashboard) rows(what string, want int) {
 	d.t.Helper()
-	eventually.True(d.t, fmt.Sprintf("%s: the list has %d rows", what, want), func() bool {
-		return browser.Eval[int](d.Page, `document.querySelectorAll('[aria-label=Runs] tbody tr').length`) == want
-	})
+	d.until(fmt.Sprintf("%s: the list has %d rows", what, want),
+		fmt.Sprintf("document.querySelectorAll('[aria-label=Runs] tbody tr').length === %d", want))
 }
 
 func homeAgreesWithItsLists(t *testing.T, d *dashboard) {
@@ -151,12 +150,11 @@ func backKeepsThePlace(t *testing.T, d *dashboard) {
 	}
 	d.n.insist("POST", "/api/v1/runs/batch", "", obj{"runs": runs}, nil)
 	d.goes("#/runs?kind=many")
+	d.rows("the first page", 50)
 	d.clicks(".pager button", "Show more")
 	d.rows("all that are shown", 100)
 	browser.Eval[bool](d.Page, `scrollTo(0, 2400), true`)
-	eventually.True(t, "the place is remembered", func() bool {
-		return browser.Eval[int](d.Page, "history.state?.y ?? 0") == 2400
-	})
+	d.until("the place is remembered", "history.state?.y === 2400")
 	before := browser.Eval[int](d.Page, rowInSight)
 	back := func(when string) {
 		t.Helper()
@@ -178,10 +176,9 @@ func backKeepsThePlace(t *testing.T, d *dashboard) {
 	d.n.signal(syscall.SIGSTOP)
 	browser.Eval[bool](d.Page, "scrollTo(0, 300), history.back(), true")
 	d.sees("main .loading", "")
-	eventually.True(t, "the page is shorter, and nothing of that is remembered", func() bool {
-		return browser.Eval[bool](d.Page, `(window.late ??= performance.now()) + 300 < performance.now() &&
+	d.until("the page is shorter, and nothing of that is remembered",
+		`(window.late ??= performance.now()) + 300 < performance.now() &&
 			scrollY < 2400 && history.state.y === 2400`)
-	})
 	d.n.signal(syscall.SIGCONT)
 	browser.Eval[bool](d.Page, "requestAnimationFrame = fastFrame, early.disconnect(), true")
 	d.rows("after Back with late rows", 100)

@@ -116,9 +116,7 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 			tries(document.createElement('iframe'), 'src'); tries(document.createElement('object'), 'data');
 			tries(document.createElement('img'), 'src');
 			import(at).catch(() => {}).finally(() => tried.push('import')); return true })()`)
-		eventually.True(t, "the page has tried to load "+f.name, func() bool {
-			return browser.Eval[int](d.Page, "tried.length") >= 5
-		})
+		d.until("the page has tried to load "+f.name, "tried.length >= 5")
 		if owned := browser.Eval[any](d.Page, "window.owned ?? null"); owned != nil {
 			t.Errorf("%s: script %v of an artifact was executed", f.name, owned)
 		}

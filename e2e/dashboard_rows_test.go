@@ -109,12 +109,11 @@ func failuresSayWhy(t *testing.T, d *dashboard) {
 		d.Resize(width, 844)
 		d.goes("#/runs?status=failed")
 		d.sees("tbody .why", "no_paper")
-		eventually.True(t, fmt.Sprintf("at %d the reason is not cut, and no tab is", width), func() bool {
-			return browser.Eval[bool](d.Page, `(() => { const e = document.querySelector('tbody .why');
+		d.until(fmt.Sprintf("at %d the reason is not cut, and no tab is", width),
+			`(() => { const e = document.querySelector('tbody .why');
 				return e.getBoundingClientRect().width > 80 && e.scrollWidth <= e.clientWidth + 1 &&
 					[...document.querySelectorAll('[role=tab]')].every(e => e.scrollWidth <= e.clientWidth + 1 &&
 						e.getBoundingClientRect().right <= innerWidth) })()`)
-		})
 	}
 	d.Resize(1280, 844)
 }

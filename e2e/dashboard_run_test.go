@@ -171,10 +171,7 @@ func longLife(t *testing.T, d *dashboard) {
 		const flat = warpOf(lanes, 0, 2.7e6, true);
 		window.warped = back && flat.u(2.7e6) === 2.7e6 ? (w.u(5e3) - w.u(1e3) + w.u(2.694e6) - w.u(2.69e6)) / all : -1;
 	}), 0)`)
-	eventually.True(t, "the times are mapped", func() bool {
-		return browser.Eval[bool](d.Page,
-			"window.warped !== null")
-	})
+	d.until("the times are mapped", "window.warped !== null")
 	if got := browser.Eval[float64](d.Page, "window.warped"); got < 0.3 {
 		t.Errorf("eight seconds of work in 45 minutes have %.3f of the width, want at least 0.3", got)
 	}

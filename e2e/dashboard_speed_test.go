@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/testkit/browser"
-	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // observe writes down each task of the page that takes longer than 50 ms, and how many rows of a table are put
@@ -60,9 +59,7 @@ func TestDashboardKeepsUpWithChanges(t *testing.T) {
 		round(i)
 	}
 	rate := float64(changes) / time.Since(began).Seconds()
-	eventually.True(t, "the page has drawn the newest run", func() bool {
-		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 50
-	})
+	d.until("the page has drawn the newest run", "document.querySelectorAll('tbody tr').length === 50")
 	long, rows := browser.Eval[[]float64](d.Page, "long"), browser.Eval[[]int](d.Page, "rows")
 	t.Logf("%.0f changes/s for %d s: %d tasks longer than 50 ms: %v", rate, seconds, len(long), long)
 	if len(rows) == 0 || slices.Max(rows) > 6 {

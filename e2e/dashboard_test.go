@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure/internal/testkit/browser"
 	"github.com/perdure/perdure/internal/testkit/eventually"
@@ -35,19 +34,10 @@ func find(css, text string) string {
 	return fmt.Sprintf(texts, quote(css), quote(text))
 }
 
-// askAgain is how long a page is left alone that does not show yet what is waited for: to look costs its time.
-const askAgain = 25 * time.Millisecond
-
 // until waits until an expression of the page is true.
 func (d *dashboard) until(what, expression string) {
 	d.t.Helper()
-	eventually.True(d.t, what, func() bool {
-		ok := browser.Eval[bool](d.Page, expression)
-		if !ok {
-			time.Sleep(askAgain)
-		}
-		return ok
-	})
+	d.Until(what, expression)
 }
 
 // sees waits until an element with a text is shown.
@@ -83,19 +73,21 @@ func (d *dashboard) types(css, text string) {
 		return true })()`)
 }
 
-// goes shows another view.
+// goes shows another view. The one before is gone when it returns, so that nothing in it is clicked on.
 func (d *dashboard) goes(hash string) {
 	d.t.Helper()
-	browser.Eval[string](d.Page, fmt.Sprintf("location.hash = %q", hash))
+	browser.Eval[bool](d.Page, fmt.Sprintf(`new Promise(done => {
+		const before = location.href;
+		addEventListener('hashchange', () => setTimeout(() => done(true)), {once: true});
+		location.hash = %q;
+		if (location.href === before) done(true) })`, hash))
 }
 
 // reloads loads the page again.
 func (d *dashboard) reloads() {
 	d.t.Helper()
 	browser.Eval[bool](d.Page, "window.before = true; location.reload(); true")
-	eventually.True(d.t, "the page is another one", func() bool {
-		return browser.Eval[bool](d.Page, "!window.before && document.readyState === 'complete'")
-	})
+	d.until("the page is another one", "!window.before && document.readyState === 'complete'")
 }
 
 // asksForApproval takes a new run and has it ask for an approval.
@@ -190,18 +182,14 @@ func TestDashboardActs(t *testing.T) {
 		n.submit(obj{"kind": "sleep", "metadata": obj{"batch": "seven"}})
 	}
 	d.goes("#/runs?metadata.batch=seven")
-	eventually.True(t, "the list has four runs", func() bool {
-		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 4
-	})
+	d.until("the list has four runs", "document.querySelectorAll('tbody tr').length === 4")
 	d.clicks("thead input", "Select all")
 	d.sees(".bulk", "4 selected")
 	d.clicks("tbody input", "")
 	d.clicks(".bulk button", "Cancel 3")
 	d.clicks("dialog button", "Cancel 3")
 	d.clicks("tbody input", "") // selected while the others are cancelled, it stays so
-	eventually.True(t, "the list shows three cancelled runs", func() bool {
-		return browser.Eval[int](d.Page, find("tbody .state", "Cancelled")+".length") == 3
-	})
+	d.until("the list shows three cancelled runs", find("tbody .state", "Cancelled")+".length === 3")
 	d.sees(".bulk", "1 selected")
 
 	// All that match are cancelled, not only those that are shown.
@@ -212,9 +200,7 @@ func TestDashboardActs(t *testing.T) {
 	n.insist("POST", "/api/v1/runs/batch", "", obj{"runs": many}, nil)
 	d.goes("#/runs?metadata.batch=eight")
 	d.sees(".chip", "eight")
-	eventually.True(t, "the list has a page of runs", func() bool {
-		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 50
-	})
+	d.until("the list has a page of runs", "document.querySelectorAll('tbody tr').length === 50")
 	d.clicks("tbody input", "")
 	d.clicks(".bulk button", "Select all that match")
 	d.clicks(".bulk button", "Cancel 120")
@@ -292,9 +278,7 @@ func TestDashboardActs(t *testing.T) {
 	d.sees("tbody", "a bad deploy")
 	d.clicks("tbody button", "Resume")
 	d.clicks("dialog button", "Resume the queue")
-	eventually.True(t, "no queue is paused", func() bool {
-		return browser.Eval[int](d.Page, find("tbody button", "Resume")+".length") == 0
-	})
+	d.until("no queue is paused", find("tbody button", "Resume")+".length === 0")
 }
 
 // A tenant sees nothing of another one, a key for looking can change nothing, and a revoked key leads

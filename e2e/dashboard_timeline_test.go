@@ -41,9 +41,7 @@ func TestDashboardTimelineOfTenThousandLines(t *testing.T) {
 				c.dispatchEvent(new KeyboardEvent('keydown', {key: keys[i % keys.length], bubbles: true}));
 				requestAnimationFrame(step); };
 			requestAnimationFrame(step); return true })()`)
-		eventually.True(t, "sixty frames were drawn", func() bool {
-			return browser.Eval[int](d.Page, "frames_.length") >= 60
-		})
+		d.until("sixty frames were drawn", "frames_.length >= 60")
 		median := browser.Eval[float64](d.Page, "frames_.sort((a, b) => a - b)[30]")
 		t.Logf("median frame %.1f ms, slowest %.1f ms", median, browser.Eval[float64](d.Page, "frames_[59]"))
 		return median <= 100 // 17 on an idle machine
@@ -59,7 +57,7 @@ func TestDashboardTimelineOfTenThousandLines(t *testing.T) {
 func silences(t *testing.T, d *dashboard) {
 	t.Helper()
 	browser.Eval[bool](d.Page, "import('./timeline/model.js').then(m => { window.model_ = m }); true")
-	eventually.True(t, "the model is loaded", func() bool { return browser.Eval[bool](d.Page, "!!window.model_") })
+	d.until("the model is loaded", "!!window.model_")
 	for _, x := range []struct{ name, seen, more, want string }{
 		{"a minute without a new line", "59", "", ""},
 		{"silent now", "20", "", "20-60"},

@@ -23,6 +23,7 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/life"
 	"github.com/perdure/perdure/internal/server/store"
 	"github.com/perdure/perdure/internal/server/watchdog"
+	"github.com/perdure/perdure/internal/testkit/browser"
 )
 
 const tenant perdure.TenantID = "acme"
@@ -118,7 +119,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	stop := browser.Keep()
 	code := m.Run()
+	stop()
 	if built != "" {
 		os.RemoveAll(built)
 	}

@@ -1,6 +1,8 @@
 // Finds what a person with a screen reader, a keyboard or weak eyes would stumble over. The value of
-// the whole file is a function that returns a list of complaints about the page as it is now.
+// the whole file is a function that returns a list of complaints about the page as it is now. It leaves the colours of
+// all texts with those behind them in window.textColours.
 (() => {
+  const colours = window.textColours = new Set();
   const complaints = [];
   const complain = (what, e) => complaints.push(`${what}: ${e ? e.outerHTML.slice(0, 160) : ''}`);
   const seen = e => e.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }) && e.getClientRects().length > 0;
@@ -55,6 +57,7 @@
     const [a, b] = [light(color), light(below)].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
     const px = parseFloat(style.fontSize), large = px >= 24 || (px >= 18.66 && Number(style.fontWeight) >= 700);
     const key = style.color + JSON.stringify(below);
+    colours.add(key + large);
     if (ratio < (large ? 3 : 4.5) && !told.has(key)) { told.add(key); complain(`contrast ${ratio.toFixed(2)} of "${n.data.trim().slice(0, 30)}"`, e); }
   }
 

@@ -42,14 +42,36 @@ type Page struct {
 	downloads string
 }
 
+// needless are what a browser with windows starts for each of them, before anybody uses it: a process for the page that
+// comes next, and processes that draw the list of suggestions below the address. They take longer than a short test.
+var needless = []string{"SpareRendererForSitePerProcess", "PreloadTopChromeWebUI", "WebUIOmniboxPopup",
+	"WebUIOmniboxAimPopup", "AimEnabled", "Translate", "OptimizationHints", "MediaRouter"}
+
 // shared is the browser of all pages of this process. To start one costs about as much as a test does with it, so it
 // lives while any test has a page.
 var shared struct {
 	sync.Mutex
 	users   int
+	kept    bool
 	ctx     context.Context
 	stop    context.CancelFunc
 	profile string
+}
+
+// Keep keeps the browser that the first page starts, also while no test has a page. It is for a TestMain whose tests
+// open pages one after the other: to start a browser takes as much time as a short test. The browser ends with stop.
+func Keep() (stop func()) {
+	shared.Lock()
+	defer shared.Unlock()
+	shared.kept = true
+	return func() {
+		shared.Lock()
+		defer shared.Unlock()
+		if shared.stop != nil {
+			shared.stop()
+			_ = os.RemoveAll(shared.profile)
+		}
+	}
 }
 
 // Open has the browser load a page. It fails the test where there is no browser.
@@ -71,7 +93,7 @@ func Open(t testing.TB, url string) *Page {
 			"downloadPath": p.downloads, "browserContextId": c.BrowserContextID}, nil)
 	}
 	if err == nil {
-		_, err = chromedp.Run(ctx, chromedp.Navigate(url))
+		err = load(ctx, url)
 	}
 	if err != nil {
 		t.Fatalf("the browser does not open %s: %v", url, err)
@@ -79,11 +101,23 @@ func Open(t testing.TB, url string) *Page {
 	return p
 }
 
+// load loads a page, and ends the events of it that chromedp has asked for and nothing here reads: one for each element
+// that changes, each style sheet, each request and each line of the log.
+func load(ctx context.Context, url string) error {
+	_, err := chromedp.Run(ctx, chromedp.Navigate(url))
+	for _, domain := range []string{"CSS", "DOM", "Network", "Log"} {
+		if err == nil {
+			err = chromedp.FromContext(ctx).Target.Call(ctx, domain+".disable", map[string]any{}, nil)
+		}
+	}
+	return err
+}
+
 // acquire gives the context of the browser, and starts it for its first user.
 func acquire() (context.Context, error) {
 	shared.Lock()
 	defer shared.Unlock()
-	if shared.users > 0 {
+	if shared.stop != nil {
 		shared.users++
 		return shared.ctx, nil
 	}
@@ -104,6 +138,8 @@ func acquire() (context.Context, error) {
 		chromedp.Flag("disable-sync", true),
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("disable-extensions", true),
+		chromedp.Flag("disable-breakpad", true),
+		chromedp.Flag("disable-features", strings.Join(needless, ",")),
 		// All pages are in front: none is slowed down because of another one.
 		chromedp.Flag("disable-backgrounding-occluded-windows", true),
 		chromedp.Flag("disable-renderer-backgrounding", true),
@@ -129,10 +165,11 @@ func acquire() (context.Context, error) {
 func release(t testing.TB) {
 	shared.Lock()
 	defer shared.Unlock()
-	if shared.users--; shared.users > 0 {
+	if shared.users--; shared.users > 0 || shared.kept {
 		return
 	}
 	shared.stop() // kills it, and waits until it is gone
+	shared.stop = nil
 	// Those it has started outlive it by a moment, and write into its folder, which is about to be removed.
 	eventually.True(t, "the processes of the browser are gone", func() bool {
 		return len(processes(t, shared.profile)) == 0
@@ -147,7 +184,7 @@ func (p *Page) Tab(url string) *Page {
 	p.t.Helper()
 	ctx, stop := chromedp.NewContext(p.ctx)
 	p.t.Cleanup(stop)
-	if _, err := chromedp.Run(ctx, chromedp.Navigate(url)); err != nil {
+	if err := load(ctx, url); err != nil {
 		p.t.Fatalf("the browser does not open %s in a tab: %v", url, err)
 	}
 	return &Page{t: p.t, ctx: ctx, downloads: p.downloads}
@@ -171,10 +208,40 @@ func processes(t testing.TB, dir string) (found []string) {
 	return found
 }
 
-// Eval evaluates an expression in the page, and decodes its value.
+// Eval evaluates an expression in the page, and decodes its value, or that of the promise that it is.
 func Eval[T any](p *Page, expression string) T {
 	p.t.Helper()
-	return do(p, chromedp.Evaluate[T](expression))
+	return do(p, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// waiting waits in the page until an expression is true, and looks at it again when the page changes, and at times.
+const waiting = `new Promise((done, failed) => {
+	const ends = performance.now() + %d;
+	let later = 0;
+	const look = () => {
+		later = 0;
+		try {
+			const is = Boolean(%s);
+			if (!is && performance.now() < ends) return;
+			clearInterval(each); changes.disconnect(); done(is);
+		} catch (e) { clearInterval(each); changes.disconnect(); failed(e); }
+	};
+	const changes = new MutationObserver(() => { later ||= setTimeout(look, 40); });
+	changes.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+	const each = setInterval(look, 200);
+	look();
+})`
+
+// Until waits until an expression is true in the page.
+func (p *Page) Until(what, expression string) {
+	p.t.Helper()
+	eventually.True(p.t, what, func() bool { return p.Becomes(expression, 5*time.Second) })
+}
+
+// Becomes gives an expression some time to become true in the page, and tells whether it has.
+func (p *Page) Becomes(expression string, within time.Duration) bool {
+	p.t.Helper()
+	return Eval[bool](p, fmt.Sprintf(waiting, within.Milliseconds(), expression))
 }
 
 // Downloaded tells whether the browser has saved a file of this name and size.
@@ -206,11 +273,21 @@ func do[T any](p *Page, a chromedp.Action[T]) T {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	out, err := chromedp.Run(ctx, a)
-	for err != nil && strings.Contains(err.Error(), "target navigated") && ctx.Err() == nil {
+	for err != nil && left(err) && ctx.Err() == nil {
 		out, err = chromedp.Run(ctx, a) // the page was just being loaded
 	}
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return out
+}
+
+// left tells whether an error says that the page was just being loaded.
+func left(err error) bool {
+	for _, text := range []string{"target navigated", "context was destroyed", "Promise was collected"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }

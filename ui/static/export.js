@@ -131,15 +131,16 @@ async function collect(id) {
  * @param {string} id
  */
 export async function exported(id) {
-  const [data, files, index, tokens, style, run] = await Promise.all([collect(id), modules('still.js'),
-    text('index.html'), text('tokens.css'), text('style.css'), text('run.css')]);
+  const [data, files, index] = await Promise.all([collect(id), modules('still.js'), text('index.html')]);
+  const sheets = [...index.matchAll(/rel="stylesheet" href="\.\/([^"]+)"/g)];
+  const css = (await Promise.all(sheets.map(m => text(m[1])))).join('');
   const map = JSON.parse(/<script type="importmap">([^<]*)<\/script>/.exec(index)?.[1] ?? '{}').imports;
   const all = {};
   for (const [name, path] of Object.entries(map)) {
     all[name] = 'data:text/javascript;base64,' + base64(await text(path));
   }
   for (const [path, source] of files) all['perdure/' + path] = 'data:text/javascript;base64,' + base64(source);
-  const table = JSON.stringify({ imports: all }), css = tokens + style + run;
+  const table = JSON.stringify({ imports: all });
   const begin = 'import \'perdure/still.js\';';
   const policy = `default-src 'none'; script-src ${await sha(table)} ${await sha(begin)} data:; `
     + `style-src ${await sha(css)}; ` + 'img-src data:; base-uri \'none\'; form-action \'none\'';

@@ -59,11 +59,12 @@ function Figures({ stats: s, kind }) {
   return html`<${Card} title="How it goes" actions=${html`<a href=${href('/runs', { kind })}>Its runs</a>`}>
     ${s.runs === 0 ? html`<p class="dim">There are no runs of this kind.</p>` : html`<div class="figures">
       ${figure(`${count(s.last_hour)}${s.at_least && s.last_hour === s.runs ? '+' : ''}`, 'started in the last hour')}
-      ${figure(duration(s.p50_ms) || '–', 'half took at most')}
-      ${figure(duration(s.p95_ms) || '–', '95 % took at most')}
+      ${figure(over ? duration(s.p50_ms) : '–', 'half took at most')}
+      ${figure(over ? duration(s.p95_ms) : '–', '95 % took at most')}
       ${figure(over ? `${Math.round((100 * failed) / over)} %` : '–', 'failed',
         href('/runs', { kind, status: 'failed,timeout' }))}</div>
-    <p class="sub gap-top">Of the ${s.at_least ? 'newest ' : ''}${count(s.runs)} runs, since ${instant(s.since)}.</p>
+    <p class="sub gap-top">Of the ${s.at_least ? 'newest ' : ''}${s.runs === 1
+      ? 'one run' : `${count(s.runs)} runs`}, since ${instant(s.since)}.</p>
     ${s.causes.length > 0 && html`<h3 class="gap-top">Failures by code</h3><ul class="causes">${s.causes.map(c => html`
       <li key=${c.code}><a href=${href('/runs', { kind, error_code: c.code })}><b>${count(c.count)}</b>
         <code>${c.code}</code></a> <span class="why"><${Safe} text=${c.message ?? ''} max=${140} /></span>

@@ -28,6 +28,7 @@ type run struct {
 	leased   context.Context
 	endLease context.CancelCauseFunc
 	every    time.Duration // between its heartbeats
+	earlier  *run          // is held, too: an earlier lease of the same run; guarded by w.mu
 	fence    *time.Timer   // stops the handler of a kind in SelfFence; nil for others
 
 	// mu is taken before the lock of the agent's execution, which source takes.

@@ -93,7 +93,8 @@ type Worker struct {
 	// misuse has the mistakes of the registration, which Run returns. end ends a Run that has started.
 	misuse  []error
 	end     context.CancelFunc
-	held    map[api.Lease]*run // the runs that the server has granted to this worker
+	held    map[api.Lease]*run     // the runs that the server has granted to this worker
+	newest  map[perdure.RunID]*run // of those with the same id, the one that was granted last
 	tasks   pool
 	agents  pool
 	changed chan struct{} // closed and replaced when a run is removed from held
@@ -154,7 +155,8 @@ func New(c *client.Client, opt Options) *Worker {
 	return &Worker{
 		c: c, calls: session.Of(c), opt: opt, log: log, born: time.Now(),
 		handlers: make(map[string]handler), held: make(map[api.Lease]*run),
-		tasks: pool{free: opt.Slots}, agents: pool{free: opt.AgentSlots}, changed: make(chan struct{}),
+		newest: make(map[perdure.RunID]*run),
+		tasks:  pool{free: opt.Slots}, agents: pool{free: opt.AgentSlots}, changed: make(chan struct{}),
 		kickBeat: make(chan struct{}, 1), kickNews: make(chan struct{}, 1),
 		kickCommit: make(chan struct{}, 1), kickOutcome: make(chan struct{}, 1),
 		away: awayLog{log: log},
@@ -364,7 +366,7 @@ func (w *Worker) release(life context.Context, leases []api.ReleasedLease) {
 func (w *Worker) holding() []*run {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.held))
+	return slices.AppendSeq(make([]*run, 0, len(w.held)), maps.Values(w.held))
 }
 
 func (w *Worker) holds(r *run) bool {
@@ -378,12 +380,13 @@ func (w *Worker) holds(r *run) bool {
 func (w *Worker) hold(r *run) {
 	w.mu.Lock()
 	var before []*run
-	for l, b := range w.held {
-		if l.RunID == r.lease.RunID {
-			before = append(before, b)
-		}
+	for b := w.newest[r.lease.RunID]; b != nil; b = b.earlier {
+		before = append(before, b)
 	}
-	w.held[r.lease] = r
+	if same := w.held[r.lease]; same != nil {
+		w.unlink(same)
+	}
+	w.held[r.lease], r.earlier, w.newest[r.lease.RunID] = r, w.newest[r.lease.RunID], r
 	w.pool(r.grant.Kind).free--
 	w.mu.Unlock()
 	for _, b := range before {
@@ -396,6 +399,25 @@ func (w *Worker) hold(r *run) {
 	kick(w.kickBeat)
 }
 
+// unlink takes a run out of the held ones with its id. The caller holds w.mu.
+func (w *Worker) unlink(r *run) {
+	id := r.lease.RunID
+	if w.newest[id] == r {
+		if r.earlier == nil {
+			delete(w.newest, id)
+		} else {
+			w.newest[id] = r.earlier
+		}
+		return
+	}
+	for b := w.newest[id]; b != nil; b = b.earlier {
+		if b.earlier == r {
+			b.earlier = r.earlier
+			return
+		}
+	}
+}
+
 // drop removes a run whose outcome is delivered or not wanted, and frees its slot.
 func (w *Worker) drop(l api.Lease) {
 	w.mu.Lock()
@@ -405,6 +427,7 @@ func (w *Worker) drop(l api.Lease) {
 		return
 	}
 	delete(w.held, l)
+	w.unlink(r)
 	w.pool(r.grant.Kind).free++
 	r.endLease(errDone)
 	if r.fence != nil {

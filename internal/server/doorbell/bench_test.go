@@ -48,6 +48,18 @@ func BenchmarkRing(b *testing.B) {
 	}
 }
 
+// BenchmarkRingQueue measures Ring for runs of a few queues without listeners.
+func BenchmarkRingQueue(b *testing.B) {
+	var l doorbell.Local
+	topics := []doorbell.Topic{doorbell.Queue("tenant", "default").Of("job"), doorbell.Queue("tenant", "mail").Of("job")}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		l.Ring(topics[i%len(topics)])
+		i++
+	}
+}
+
 // BenchmarkWake measures the time from a ring on one node to the wake-up on another, with little
 // load.
 func BenchmarkWake(b *testing.B) {

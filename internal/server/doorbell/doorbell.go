@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"hash/maphash"
 	"sync/atomic"
 
 	"github.com/perdure/perdure"
@@ -118,6 +119,32 @@ type ring struct {
 	key key
 	or  [3]key
 	n   int
+}
+
+// A memo keeps the rings of queues that rang lately. A queue rings once for each of its runs, and a
+// ring takes four hashes. The zero value is empty. Its size is bounded: two queues with the same
+// place in it replace each other.
+type memo [64]atomic.Pointer[remembered]
+
+type remembered struct {
+	topic Topic
+	ring  ring
+}
+
+var memoSeed = maphash.MakeSeed()
+
+// of returns the ring of a topic. The space of a memo is always the same.
+func (m *memo) of(space string, t Topic) ring {
+	if t.Queue == "" && len(t.ID) > 1 { // it will hardly ring again, unlike the id "*" of any run
+		return ringOf(space, t)
+	}
+	at := &m[maphash.Comparable(memoSeed, t)%uint64(len(m))]
+	if known := at.Load(); known != nil && known.topic == t {
+		return known.ring
+	}
+	r := ringOf(space, t)
+	at.Store(&remembered{t, r})
+	return r
 }
 
 // ringOf returns the ring of a topic.

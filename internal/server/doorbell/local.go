@@ -11,6 +11,7 @@ import (
 // one worker. A ring of a run wakes all its listeners.
 type Local struct {
 	space string // set before the first use
+	rings memo
 
 	mu             sync.Mutex
 	topics         map[key]*waitList
@@ -76,7 +77,7 @@ func (l *Local) leave(li *listener) {
 }
 
 // Ring wakes listeners of the topic.
-func (l *Local) Ring(t Topic) { l.wake(ringOf(l.space, t)) }
+func (l *Local) Ring(t Topic) { l.wake(l.rings.of(l.space, t)) }
 
 // Run waits for the end of the context.
 func (l *Local) Run(ctx context.Context) error {

@@ -68,7 +68,7 @@ func (n *NATS) subject(k key) string { return fmt.Sprintf("%s.q.%016x", n.prefix
 
 // Ring wakes local listeners, and listeners of other nodes if there are none for a queue here.
 func (n *NATS) Ring(t Topic) {
-	r := ringOf(n.local.space, t)
+	r := n.local.rings.of(n.local.space, t)
 	if n.local.wake(r) == 0 {
 		n.out.put(r)
 	}

@@ -80,7 +80,7 @@ func newPostgres(opt Options) (*Postgres, error) {
 
 // Ring wakes local listeners, and listeners of other nodes if there are none for a queue here.
 func (p *Postgres) Ring(t Topic) {
-	r := ringOf(p.local.space, t)
+	r := p.local.rings.of(p.local.space, t)
 	if p.local.wake(r) == 0 && p.hasPeers.Load() {
 		p.out.put(r)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -167,6 +168,30 @@ func TestMaskHidesSecrets(t *testing.T) {
 	} {
 		if got := Mask(address); got != want || strings.Contains(got, "ter2") {
 			t.Errorf("Mask(%s) = %s, want %s", address, got, want)
+		}
+	}
+}
+
+// The rings that a memo gives are those of their topics, also if many share a place in it.
+func TestRememberedRings(t *testing.T) {
+	m := new(memo)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 2000 {
+				n := (i + g) % 300
+				topic := []Topic{Queue("t", "q"), Queue("", "q").Of(fmt.Sprint(n)), Queue("t", fmt.Sprint(n)).Of("k"),
+					Run("t", "*"), Run("", "*"), Run("t", fmt.Sprint("run", n)), Keys()}[i%7]
+				if got, want := m.of("space", topic), ringOf("space", topic); got != want {
+					t.Errorf("ring of %+v is %v, want %v", topic, got, want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range m {
+		if r := m[i].Load(); r != nil && r.topic.Queue == "" && len(r.topic.ID) > 1 {
+			t.Errorf("the ring of %+v is kept, want those of queues and of any run alone", r.topic)
 		}
 	}
 }

@@ -51,7 +51,8 @@ func BenchmarkRing(b *testing.B) {
 // BenchmarkRingQueue measures Ring for runs of a few queues without listeners.
 func BenchmarkRingQueue(b *testing.B) {
 	var l doorbell.Local
-	topics := []doorbell.Topic{doorbell.Queue("tenant", "default").Of("job"), doorbell.Queue("tenant", "mail").Of("job")}
+	topics := []doorbell.Topic{doorbell.Queue("tenant", "default").Of("job"),
+		doorbell.Queue("tenant", "mail").Of("job")}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {

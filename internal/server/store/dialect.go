@@ -52,6 +52,9 @@ type dialect struct {
 	// rows is a relation of given rows, and args are its arguments.
 	rows func(part [][]any) string
 	args func(part [][]any) []any
+	// shared is the relation of rows in which some columns have one value each, see alike.go. It is
+	// nil where this saves nothing.
+	shared func(first []any, g grouping, all sharing) string
 
 	// The following functions classify errors. conflict means that another writer changed a row
 	// first. lost means that the connection is gone and nothing was committed.

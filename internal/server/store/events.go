@@ -18,6 +18,7 @@ type eventRow struct {
 
 var eventTable = register(&table[eventRow]{
 	name: "events", once: true, keys: []string{"tenant", "run_id", "seq"},
+	groups: [][]string{{"tenant", "at", "attempt", "epoch"}, {"seq", "type"}, {"data"}},
 	columns: func(c *columns, e *eventRow) {
 		text(c, "tenant", &e.Tenant)
 		text(c, "run_id", &e.RunID)

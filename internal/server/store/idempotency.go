@@ -17,6 +17,7 @@ type IdempotencyRow struct {
 
 var idempotencyTable = register(&table[IdempotencyRow]{
 	name: "idempotency", once: true, keys: []string{"tenant", "key"},
+	groups: [][]string{{"tenant", "expires_at"}, {"digest"}},
 	columns: func(c *columns, k *IdempotencyRow) {
 		text(c, "tenant", &k.Tenant)
 		text(c, "key", &k.Key)

@@ -150,7 +150,8 @@ func halved(st *statement) (out []statement) {
 	for _, half := range [][][]any{rows[:len(rows)/2], rows[len(rows)/2:]} {
 		args := make([]any, len(st.args))
 		for i, a := range st.args {
-			args[i] = &pg.Column{Rows: &half, At: a.(*pg.Column).At}
+			c := a.(*pg.Column)
+			args[i] = &pg.Column{Rows: &half, At: c.At, Once: c.Once}
 		}
 		out = append(out, statement{st.text, args, anyNumber})
 	}

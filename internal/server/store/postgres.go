@@ -49,11 +49,21 @@ var postgresDialect = &dialect{
 	rows: func(part [][]any) string {
 		kinds := make([]string, len(part[0]))
 		for i, v := range part[0] {
-			if kinds[i] = "?::bigint[]"; isText(v) {
-				kinds[i] = "?::text[]"
-			}
+			kinds[i] = kindOf(v) + "[]"
 		}
 		return "SELECT * FROM unnest(" + strings.Join(kinds, ",") + ")"
+	},
+	shared: func(first []any, g grouping, all sharing) string {
+		list, names, kinds := make([]string, len(first)), []string(nil), []string(nil)
+		for i, v := range first {
+			if list[i] = kindOf(v); !all.has(g[i]) {
+				kinds = append(kinds, list[i]+"[]")
+				list[i] = "c" + strconv.Itoa(i)
+				names = append(names, list[i])
+			}
+		}
+		return "SELECT " + strings.Join(list, ",") + " FROM unnest(" + strings.Join(kinds, ",") + ") AS varied(" +
+			strings.Join(names, ",") + ")"
 	},
 	lockTables: func(tables []string) string {
 		return "LOCK TABLE " + strings.Join(tables, ", ") + " IN ROW EXCLUSIVE MODE"
@@ -76,6 +86,14 @@ func joinGiven(table string, columns []string, given string) string {
 		on[i] = table + "." + c + "=" + names[i]
 	}
 	return "JOIN " + given + " AS given(" + strings.Join(names, ",") + ") ON " + strings.Join(on, " AND ")
+}
+
+// kindOf is a parameter for a value.
+func kindOf(v any) string {
+	if isText(v) {
+		return "?::text"
+	}
+	return "?::bigint"
 }
 
 func isText(v any) bool {

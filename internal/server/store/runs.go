@@ -17,6 +17,7 @@ var runTable = register(&table[perdure.Run]{
 		"started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity",
 		"said", "result", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late", "watched",
 		"cascade", "committed", "held_by", "limited_at"},
+	groups: alikeNewRuns,
 	columns: func(c *columns, r *perdure.Run) {
 		acceptedColumns(c, r)
 		changingColumns(c, r)
@@ -402,6 +403,10 @@ func (x *changedRun) columns(c *columns, also alsoWritten) {
 // changeNames has the names of a changedRun's columns.
 var changeNames = [...][]string{namesOfChange(onlyChanging), namesOfChange(alsoSettled), namesOfChange(alsoRenewed)}
 
+// changeGroups has the groups of these columns that are often alike.
+var changeGroups = [...]grouping{group(changeNames[onlyChanging], alikeRuns),
+	group(changeNames[alsoSettled], alikeRuns), group(changeNames[alsoRenewed], alikeRuns)}
+
 func namesOfChange(also alsoWritten) []string {
 	return names(func(c *columns) { (&changedRun{run: new(perdure.Run)}).columns(c, also) })
 }
@@ -423,13 +428,15 @@ func saveRuns(d *dialect, rows []changedRun, also alsoWritten) (out []statement)
 		bound[i] = c.list[from:]
 	}
 	for part := range d.parts(bound) {
-		k := textKey{d: d, n: d.textFor(len(part)), also: also}
+		groups := changeGroups[also]
+		all := groups.alike(d, part)
+		k := textKey{d: d, n: d.textFor(len(part)), also: also, all: all}
 		text, ok := updateTexts.Load(k)
 		if !ok {
-			text = updateText(d, names, part)
+			text = updateText(d, names, groups.given(d, part, all))
 			updateTexts.Store(k, text)
 		}
-		out = append(out, statement{text.(string) + guard(), d.args(part), int64(len(part))})
+		out = append(out, statement{text.(string) + guard(), groups.args(d, part, all, nil), int64(len(part))})
 	}
 	return out
 }
@@ -438,13 +445,13 @@ func saveRuns(d *dialect, rows []changedRun, also alsoWritten) (out []statement)
 var updateTexts sync.Map
 
 // updateText is the UPDATE without its condition on the version.
-func updateText(d *dialect, names []string, part [][]any) string {
+func updateText(d *dialect, names []string, given string) string {
 	var set []string
 	for _, c := range names[slices.Index(names, "read")+1:] {
 		set = append(set, c+"=input."+c)
 	}
 	return "WITH input(" + strings.Join(names, ",") +
-		") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
+		") AS (" + given + ") UPDATE " + d.orFail + "runs SET " +
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }
 

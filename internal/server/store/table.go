@@ -36,6 +36,8 @@ type table[T any] struct {
 	// rare are columns that are zero or empty in most new rows. An insert of rows in which all of them
 	// are does not send them. That is for PostgreSQL, to which each column is an array.
 	rare []string
+	// groups are columns that often have one value in all rows of an insert; see alike.go.
+	groups [][]string
 
 	// unreadable is called for a column whose value can't be read. validate checks a record after
 	// it was read. A row that was damaged from outside is still read: it must not block the rows
@@ -54,6 +56,7 @@ type layout struct {
 	keys, cols, rare []string
 	// isRare tells for each column whether it is rare.
 	isRare                 []bool
+	groups                 grouping
 	versioned, once, quiet bool
 	lockColumn             string
 	// texts caches statements by dialect and number of rows. Stores of one process share the table.
@@ -79,6 +82,7 @@ func (t *table[T]) prepared() *table[T] {
 	for i, name := range t.cols {
 		l.isRare[i] = slices.Contains(t.rare, name)
 	}
+	l.groups = group(t.cols, t.groups)
 	return t
 }
 
@@ -97,6 +101,8 @@ type textKey struct {
 	short bool
 	// also is set for an UPDATE of runs with further columns.
 	also alsoWritten
+	// all are the groups of columns that are sent as single values.
+	all sharing
 }
 
 // insert gives the statements that insert rows, or update them according to the table's flags.
@@ -113,7 +119,8 @@ func (t *layout) insert(d *dialect, bound [][]any) (out []statement) {
 		if d.sizes == nil && t.withoutRare(part) {
 			st.text, st.args = t.insertShort(d, part)
 		} else {
-			st.text, st.args = t.insertText(d, part), d.args(part)
+			all := t.groups.alike(d, part)
+			st.text, st.args = t.insertText(d, part, all), t.groups.args(d, part, all, nil)
 		}
 		if t.versioned {
 			st.want = int64(len(part))
@@ -189,13 +196,14 @@ func (t *layout) byKey(a, b []any) int {
 }
 
 // insertText is the INSERT of so many rows.
-func (t *layout) insertText(d *dialect, part [][]any) string {
-	k := textKey{d: d, n: d.textFor(len(part))}
+func (t *layout) insertText(d *dialect, part [][]any, all sharing) string {
+	k := textKey{d: d, n: d.textFor(len(part)), all: all}
 	if text, ok := t.texts.Load(k); ok {
 		return text.(string)
 	}
+	given := t.groups.given(d, part, all)
 	var b strings.Builder
-	b.WriteString("INSERT " + d.orFail + "INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + d.rows(part))
+	b.WriteString("INSERT " + d.orFail + "INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + given)
 	switch {
 	case t.once:
 	case t.quiet && t.lockColumn != "" && !d.ownClock:
@@ -239,24 +247,27 @@ func (t *layout) withoutRare(part [][]any) bool {
 
 // insertShort is the INSERT of rows whose rare columns are zero or empty, and its arguments.
 func (t *layout) insertShort(d *dialect, part [][]any) (text string, args []any) {
+	all := t.groups.alike(d, part)
+	args = t.groups.args(d, part, all, t.isRare)
+	k := textKey{d: d, short: true, all: all}
+	if text, ok := t.texts.Load(k); ok {
+		return text.(string), args
+	}
 	var cols, rare, zeros []string
 	var first []any
-	for i, arg := range d.args(part) {
-		switch c := t.cols[i]; {
+	var groups grouping
+	for i, c := range t.cols {
+		switch {
 		case !t.isRare[i]:
-			cols, first, args = append(cols, c), append(first, part[0][i]), append(args, arg)
+			cols, first, groups = append(cols, c), append(first, part[0][i]), append(groups, t.groups[i])
 		case part[0][i] == any(""):
 			rare, zeros = append(rare, c), append(zeros, "''")
 		default:
 			rare, zeros = append(rare, c), append(zeros, "0")
 		}
 	}
-	k := textKey{d: d, short: true}
-	if text, ok := t.texts.Load(k); ok {
-		return text.(string), args
-	}
 	text = "INSERT INTO " + t.name + " (" + strings.Join(append(cols, rare...), ",") + ") SELECT given.*," +
-		strings.Join(zeros, ",") + " FROM (" + d.rows([][]any{first}) + ") AS given"
+		strings.Join(zeros, ",") + " FROM (" + groups.given(d, [][]any{first}, all) + ") AS given"
 	t.texts.Store(k, text)
 	return text, args
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ func TestInsertOfNewRunsLeavesOutRareColumns(t *testing.T) {
 	}{
 		{postgresDialect, []perdure.Run{plain}, true},
 		{postgresDialect, []perdure.Run{plain, plain}, true},
+		{postgresDialect, slices.Repeat([]perdure.Run{plain}, fewAlike), true},
 		{postgresDialect, []perdure.Run{plain, child}, false},
 		{sqliteDialect, []perdure.Run{plain}, false},
 	} {

@@ -27,6 +27,8 @@ const (
 type Column struct {
 	Rows *[][]any
 	At   int // index of the column in a row
+	// Once is set if all rows have the same value, which is then sent instead of an array.
+	Once bool
 }
 
 // String shows the values of the column, for logs and tests.
@@ -42,7 +44,7 @@ func (c *Column) String() string {
 func Columns(rows [][]any) []any {
 	list, out := make([]Column, len(rows[0])), make([]any, len(rows[0]))
 	for i := range out {
-		list[i] = Column{&rows, i}
+		list[i] = Column{Rows: &rows, At: i}
 		out[i] = &list[i]
 	}
 	return out
@@ -55,6 +57,9 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 	}
 	out := make([][]byte, len(args))
 	for i, a := range args {
+		if c, ok := a.(*Column); ok && c.Once {
+			a = (*c.Rows)[0][c.At]
+		}
 		switch oid := st.desc.ParamOIDs[i]; x := a.(type) {
 		case nil:
 		case string:

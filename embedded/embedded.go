@@ -202,7 +202,7 @@ func (opt Options) open(secrets *redact.Set, first *firstKey) (*Server, error) {
 	guardian.OnActions, guardian.OnSetAside = counts.Acted, counts.SetAside
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	deliverer := webhook.New(s.engine, webhook.Options{Sender: sender, Look: poll,
+	deliverer := webhook.New(s.engine, webhook.Options{Sender: sender, Look: poll, Formats: formats(),
 		BaseURL: strings.TrimSuffix(opt.PublicURL, "/"), Logger: opt.Logger})
 	start := func(f func(context.Context) error) {
 		s.wg.Go(func() {

@@ -40,7 +40,7 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "webhooks", "test", id)), `200 "hello" after `)
 	_, errs = mustRun(t, 0, "webhooks", "add", sink.URL, "--format", "openai")
 	formed := regexp.MustCompile(`wh_[0-9a-f-]+`).FindString(errs)
-	has(t, first(mustRun(t, 0, "webhooks", "show", formed)), "format       openai", "run:completed run:failed")
+	has(t, first(mustRun(t, 0, "webhooks", "show", formed)), "format   openai", "run:completed run:failed")
 	mustRun(t, 0, "webhooks", "rm", formed)
 
 	status.Store(410)

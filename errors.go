@@ -37,6 +37,7 @@ const (
 	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
 	CodeSignalInvalid    Code = "signal_invalid"      // the signal does not fit the schema of its kind
 	CodeNeverFires       Code = "never_fires"         // a schedule without any instant
+	CodeUnknownFormat    Code = "unknown_format"      // a webhook names a format that there is not
 	CodeUnknownLimit     Code = "unknown_limit"       // a submission names a limit that the tenant does not have
 	CodeNameTaken        Code = "name_taken"          // the tenant has a thing of this name
 	CodeNotUnique        Code = "not_unique"          // another run has the unique key

@@ -49,6 +49,8 @@ type Submission struct {
 	// the webhook receives NotifiedLines.
 	Webhook       string   `json:"webhook,omitempty"`
 	WebhookEvents []string `json:"webhook_events,omitempty"`
+	// WebhookFormat is the form of the bodies that the webhook receives; empty is Perdure's own.
+	WebhookFormat WebhookFormat `json:"webhook_format,omitempty"`
 	// Unique and Debounce are about other submissions of the kind with the same key.
 	Unique   *Unique   `json:"unique,omitempty"`
 	Debounce *Debounce `json:"debounce,omitempty"`
@@ -179,8 +181,13 @@ func (s *Submission) Validate() error {
 		}
 	} else if len(s.WebhookEvents) > 0 {
 		return Invalid("webhook_events", "needs a webhook to send them to")
+	} else if s.WebhookFormat != "" {
+		return Invalid("webhook_format", "needs a webhook to send it to")
 	}
-	return CheckEvents("webhook_events", s.WebhookEvents)
+	var err error
+	s.WebhookFormat, s.WebhookEvents, err = CheckFormat("webhook_format", s.WebhookFormat, "webhook_events",
+		s.WebhookEvents)
+	return err
 }
 
 // checkSize limits the bytes and messages that one submission makes the store write.

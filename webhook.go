@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,6 +25,7 @@ type Webhook struct {
 	ThreadID    ThreadID // with OfThread: the thread
 	URL         string
 	Events      []string // types of lines; empty means NotifiedLines
+	Format      WebhookFormat
 	Description string
 
 	SecretVersion int     // secrets are derived from it, and never stored
@@ -65,8 +68,14 @@ func (w *Webhook) Wants(thread ThreadID, line LineType) bool {
 
 // RunWebhookID returns the id of the webhook of runs that are submitted with a URL. It is a hash,
 // so that concurrent submissions create the same webhook.
-func RunWebhookID(t TenantID, url string) WebhookID {
-	h := sha256.Sum256([]byte(string(t) + "\x00" + url))
+//
+// A format makes another webhook of the same URL.
+func RunWebhookID(t TenantID, url string, f WebhookFormat) WebhookID {
+	text := string(t) + "\x00" + url
+	if f != "" {
+		text += "\x00" + string(f)
+	}
+	h := sha256.Sum256([]byte(text))
 	return WebhookID("wh_" + uuid([16]byte(h[:])))
 }
 
@@ -94,8 +103,8 @@ func WantsLine(events []string, line LineType) bool {
 	return false
 }
 
-// CheckEvents checks a webhook's list of events.
-func CheckEvents(field string, events []string) error {
+// checkEvents checks a webhook's list of events.
+func checkEvents(field string, events []string) error {
 	if len(events) > MaxEventNames {
 		return Invalid(field, "names %d events; %d are allowed, and \"*\" is all of them", len(events), MaxEventNames)
 	}
@@ -117,6 +126,65 @@ func CheckEvents(field string, events []string) error {
 		}
 	}
 	return nil
+}
+
+// A WebhookFormat is the form of the bodies that a webhook receives. Empty is Perdure's own; the others
+// are those of the doors with these names, and are there whether or not the door is on.
+type WebhookFormat string
+
+// The formats of webhooks. FormatPerdure is stored as the empty format.
+const (
+	FormatPerdure   WebhookFormat = "perdure"
+	FormatOpenAI    WebhookFormat = "openai"
+	FormatLangGraph WebhookFormat = "langgraph"
+)
+
+// WebhookFormats lists the formats.
+var WebhookFormats = []WebhookFormat{FormatPerdure, FormatOpenAI, FormatLangGraph}
+
+// A format that has lines tells of these alone: of ends, and of what may show that a run waits for a
+// person. Its webhooks receive nothing for a line that shows no such thing.
+var endsAndQuestions = []LineType{LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineSuspended,
+	LineWaitOpened, LineWorkerAsks}
+
+// openAIRun is a key in the metadata of runs that have come through the door openai.
+const openAIRun = "door.openai"
+
+// CheckFormat checks a format and the events that go with it, and returns both as they are stored. A
+// format without a list of events gets all those that it tells of.
+func CheckFormat(field string, f WebhookFormat, eventsField string, events []string) (WebhookFormat, []string, error) {
+	switch f {
+	case "", FormatPerdure:
+		return "", events, checkEvents(eventsField, events)
+	case FormatOpenAI, FormatLangGraph:
+	default:
+		return "", nil, &Error{Code: CodeUnknownFormat, Field: field,
+			Message: fmt.Sprintf("%q is none of perdure, openai, langgraph", fmt.Sprintf("%.40s", string(f)))}
+	}
+	if len(events) == 0 {
+		for _, l := range endsAndQuestions {
+			events = append(events, string(l))
+		}
+		return f, events, nil
+	}
+	for _, e := range events {
+		if !slices.Contains(endsAndQuestions, LineType(e)) {
+			return "", nil, Invalid(eventsField, "%.100q is no event that the format %s tells of, such as "+
+				"\"run:completed\"", e, f)
+		}
+	}
+	return f, events, nil
+}
+
+// Tells tells whether the webhook's format has anything to say about a run. OpenAI's has only about those
+// of its door, unless the run came with the webhook.
+func (w *Webhook) Tells(r *Run) bool {
+	if w.Format != FormatOpenAI || w.Scope == OfRun {
+		return true
+	}
+	var metadata map[string]json.RawMessage
+	return strings.Contains(string(r.Metadata), `"`+openAIRun+`"`) &&
+		json.Unmarshal([]byte(r.Metadata), &metadata) == nil && metadata[openAIRun] != nil
 }
 
 // CheckURL checks the form of a webhook's URL. The sender checks whether the address is allowed.
@@ -155,7 +223,7 @@ const (
 	NotePending   = "pending"   // sent when its alarm is due
 	NoteDelivered = "delivered" // the receiver has answered with success
 	NoteDead      = "dead"      // given up; it can be sent again by hand
-	NoteDropped   = "dropped"   // its webhook was deleted
+	NoteDropped   = "dropped"   // its webhook was deleted, or its format has nothing to tell
 )
 
 // NoteStates lists all states of a notification.

@@ -92,6 +92,7 @@ var Codes = []CodeDef{
 	{perdure.CodeAnswerInvalid, http.StatusUnprocessableEntity, "The answer does not fit the form"},
 	{perdure.CodeSignalInvalid, http.StatusUnprocessableEntity, "The signal does not fit the schema of its kind"},
 	{perdure.CodeNeverFires, http.StatusUnprocessableEntity, "The schedule has no instant"},
+	{perdure.CodeUnknownFormat, http.StatusUnprocessableEntity, "There is no such format"},
 	{perdure.CodeUnknownLimit, http.StatusUnprocessableEntity, "There is no such limit"},
 	{perdure.CodeNameTaken, http.StatusConflict, "The name is taken"},
 	{perdure.CodeNotUnique, http.StatusConflict, "Another run has the unique key"},

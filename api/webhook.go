@@ -8,17 +8,21 @@ type CreateWebhook struct {
 	URL      string           `json:"url"`
 	ThreadID perdure.ThreadID `json:"thread_id,omitempty"` // empty for all runs of the tenant
 	// Events are types, or prefixes such as "run:*". Empty means perdure.NotifiedLines: ends,
-	// stalls, and what follows an end.
-	Events      []string `json:"events,omitempty"`
-	Description string   `json:"description,omitempty"`
+	// stalls, and what follows an end; or what the format tells of.
+	Events []string `json:"events,omitempty"`
+	// Format is the form of the bodies: empty or "perdure" for Perdure's own, or the name of a door.
+	Format      perdure.WebhookFormat `json:"format,omitempty"`
+	Description string                `json:"description,omitempty"`
 }
 
 // ChangeWebhook changes the fields of a webhook that are given.
 type ChangeWebhook struct {
-	URL         *string   `json:"url,omitempty"`
-	Events      *[]string `json:"events,omitempty"`
-	Description *string   `json:"description,omitempty"`
-	Disabled    *bool     `json:"disabled,omitempty"`
+	URL    *string   `json:"url,omitempty"`
+	Events *[]string `json:"events,omitempty"`
+	// Another format sets the events that it tells of, unless events are given.
+	Format      *perdure.WebhookFormat `json:"format,omitempty"`
+	Description *string                `json:"description,omitempty"`
+	Disabled    *bool                  `json:"disabled,omitempty"`
 }
 
 // A Webhook is a webhook as the API shows it.
@@ -29,14 +33,16 @@ type Webhook struct {
 	Scope    string           `json:"scope"`
 	ThreadID perdure.ThreadID `json:"thread_id,omitempty"`
 	// Events is empty for the scope "run": each run has its own.
-	Events         []string        `json:"events,omitempty"`
-	Description    string          `json:"description,omitempty"`
-	Disabled       bool            `json:"disabled"`
-	DisabledAt     perdure.Instant `json:"disabled_at,omitempty"`
-	DisabledReason string          `json:"disabled_reason,omitempty"`
-	FailingAt      perdure.Instant `json:"failing_at,omitempty"` // since when every delivery has failed
-	RotatedAt      perdure.Instant `json:"rotated_at,omitempty"`
-	CreatedAt      perdure.Instant `json:"created_at"`
+	Events []string `json:"events,omitempty"`
+	// Format is the form of the bodies. Empty is Perdure's own.
+	Format         perdure.WebhookFormat `json:"format,omitempty"`
+	Description    string                `json:"description,omitempty"`
+	Disabled       bool                  `json:"disabled"`
+	DisabledAt     perdure.Instant       `json:"disabled_at,omitempty"`
+	DisabledReason string                `json:"disabled_reason,omitempty"`
+	FailingAt      perdure.Instant       `json:"failing_at,omitempty"` // since when every delivery has failed
+	RotatedAt      perdure.Instant       `json:"rotated_at,omitempty"`
+	CreatedAt      perdure.Instant       `json:"created_at"`
 }
 
 // NewWebhook is a webhook with its secret. The secret is shown when the webhook is created and when

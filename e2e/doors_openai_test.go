@@ -3,9 +3,13 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
@@ -20,7 +24,7 @@ func TestOpenAIClients(t *testing.T) {
 	for _, store := range []string{"SQLite", "PostgreSQL"} {
 		t.Run(store, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"--doors", "openai"}
+			args := []string{"--doors", "openai", "--webhook-allow", "127.0.0.0/8"}
 			if store == "PostgreSQL" {
 				args = append(args, "--store", pgtest.New(t))
 			}
@@ -28,8 +32,9 @@ func TestOpenAIClients(t *testing.T) {
 			if store == "PostgreSQL" {
 				w.moves(newNode(t, args...))
 			}
+			told := w.told()
 			w.cuts()
-			w.rest()
+			w.rest(told()...)
 			w.waits("reset", "")
 			w.waits("late", "1500")
 			w.goesAway(syscall.SIGKILL)
@@ -81,12 +86,46 @@ func (w *doorWorld) cuts() {
 	}
 }
 
-func (w *doorWorld) rest() {
-	want := []string{`{"action":{"to":"Ada"},"asked":"pay","text":"paid: true"}`,
+// told registers a webhook. The returned function gives its first message, the headers and the secret.
+func (w *doorWorld) told() func() []string {
+	got := make(chan []string, 1)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		headers := map[string]string{}
+		for name := range r.Header {
+			headers[name] = r.Header.Get(name)
+		}
+		text, _ := json.Marshal(headers)
+		select {
+		case got <- []string{string(body), string(text)}:
+		default: // of another response
+		}
+	}))
+	w.t.Cleanup(receiver.Close)
+	_, b, err := exchange(w.n.http, w.n.key, "POST", "http://"+w.n.addr+"/api/v1/webhooks", "",
+		obj{"url": receiver.URL, "format": "openai", "events": []string{"run:completed"}})
+	var hook struct{ Secret string }
+	if err != nil || json.Unmarshal(b, &hook) != nil || hook.Secret == "" {
+		w.t.Fatalf("a webhook = %s, %v, want its secret", b, err)
+	}
+	return func() []string {
+		select {
+		case m := <-got:
+			return append(m, hook.Secret)
+		case <-time.After(eventually.Within):
+			w.t.Fatal("the webhook was told nothing")
+			return nil
+		}
+	}
+}
+
+func (w *doorWorld) rest(told ...string) {
+	want := []string{`{"event":"response.completed","forged":"Error","model":"letters","status":"completed"}`,
+		`{"action":{"to":"Ada"},"asked":"pay","text":"paid: true"}`,
 		`{"output":"it","same":true,"text":"I look. Found it.","tool":"grep"}`,
 		`{"chat":"` + alphabet + `","streamed":"` + alphabet + `"}`, `{"cancelled":"cancelled"}`,
 		`{"refused":[404,400,404,401]}`, `{"models":["gated","letters","paused","pays","stuck","tools"]}`}
-	for v, facts := range w.each("rest") {
+	for v, facts := range w.each("rest", told...) {
 		for i, f := range facts() {
 			if got, _ := json.Marshal(f); string(got) != want[i] {
 				w.t.Errorf("openai %s = %s, want %s", v, got, want[i])

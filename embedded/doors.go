@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/doors"
 	"github.com/perdure/perdure/internal/doors/langgraph"
 	"github.com/perdure/perdure/internal/doors/openai"
+	"github.com/perdure/perdure/internal/server/webhook"
 )
 
 // doorList makes the doors, in the order in which help texts name them.
@@ -42,6 +43,19 @@ func DoorNames() (names []string) {
 		names = append(names, d(Options{}).Name)
 	}
 	return names
+}
+
+// formats are the functions that make the bodies of webhooks in the form of a door.
+func formats() map[perdure.WebhookFormat]webhook.Format {
+	out := make(map[perdure.WebhookFormat]webhook.Format)
+	for _, d := range doorList {
+		if d := d(Options{}); d.Notify != nil {
+			out[perdure.WebhookFormat(d.Name)] = func(e *webhook.Event) ([]byte, error) {
+				return d.Notify((*doors.Notice)(e))
+			}
+		}
+	}
+	return out
 }
 
 // checkDoors refuses names of doors that there are not.

@@ -50,9 +50,11 @@ type Server struct {
 	engine *engine.Engine
 	api    *httpd.Server
 	doors  *doors.Set // nil if none is on
-	key    string
-	log    *slog.Logger  // may be nil
-	cert   *tlscert.Pair // nil without TLS
+	// guardian judges workers by their silence.
+	guardian *watchdog.Watchdog
+	key      string
+	log      *slog.Logger  // may be nil
+	cert     *tlscert.Pair // nil without TLS
 
 	instance instance
 
@@ -196,10 +198,11 @@ func (opt Options) open(secrets *redact.Set, first *firstKey) (*Server, error) {
 		counts.Certificate(s.cert.Expires)
 	}
 	guardian := watchdog.New(s.engine, opt.Logger)
+	s.guardian = guardian
 	guardian.OnActions, guardian.OnSetAside = counts.Acted, counts.SetAside
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	deliverer := webhook.New(s.engine, webhook.Options{Sender: sender, Look: poll,
+	deliverer := webhook.New(s.engine, webhook.Options{Sender: sender, Look: poll, Formats: formats(),
 		BaseURL: strings.TrimSuffix(opt.PublicURL, "/"), Logger: opt.Logger})
 	start := func(f func(context.Context) error) {
 		s.wg.Go(func() {
@@ -361,6 +364,9 @@ func (s *Server) Err() error { return s.store.Err() }
 // delivers its last results; the HTTP server; Close.
 func (s *Server) Drain() {
 	s.draining.Store(true)
+	if s.guardian != nil { // it failed to open otherwise
+		s.guardian.Drain()
+	}
 	if s.doors != nil {
 		s.doors.Close()
 	}

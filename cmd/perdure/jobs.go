@@ -246,6 +246,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	f.TextVar(&sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
 	f.TextVar(&sub.Delay, "delay", perdure.Duration(0), "start it after this")
 	f.StringVar(&sub.Webhook, "webhook", "", "a `URL` that is told when it ends or stalls")
+	format := f.String("webhook-format", "", "the `form` of what the webhook is sent: perdure, openai or langgraph")
 	key := f.String("idempotency-key", "", "start it once per `key`")
 	keys := addKeyFlags(f)
 	wait := f.Duration("wait", time.Hour, "stay with it for so long")
@@ -260,6 +261,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return batch.run(ctx, conn, *key, stdout, stderr, *asJSON)
 	}
 	sub.Kind, sub.ThreadID, sub.Class = names[0], perdure.ThreadID(*thread), perdure.Class(*class)
+	sub.WebhookFormat = perdure.WebhookFormat(*format)
 	for _, zero := range []struct {
 		flag string
 		is   bool

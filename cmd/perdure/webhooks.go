@@ -15,7 +15,7 @@ import (
 const webhooksUsage = `Usage:
 
   perdure webhooks                             list them
-  perdure webhooks add URL [--events LIST] [--thread ID] [--description TEXT]
+  perdure webhooks add URL [--events LIST] [--thread ID] [--format FORM] [--description TEXT]
   perdure webhooks show ID
   perdure webhooks rm ID
   perdure webhooks rotate ID                   give it a new secret; for a day both sign
@@ -111,12 +111,13 @@ func (h *hooksCall) add() error {
 		"`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what "+
 			"follows an end)")
 	thread := h.flags.String("thread", "", "only runs of this `thread`")
+	format := h.flags.String("format", "", "the `form` of what it is sent: perdure, openai or langgraph")
 	h.flags.StringVar(&in.Description, "description", "", "what it is for")
 	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
-	in.URL, in.ThreadID = args[0], perdure.ThreadID(*thread)
+	in.URL, in.ThreadID, in.Format = args[0], perdure.ThreadID(*thread), perdure.WebhookFormat(*format)
 	if *events != "" {
 		in.Events = strings.Split(*events, ",")
 	}
@@ -176,6 +177,7 @@ func (h *hooksCall) printHook(hook *api.Webhook) error {
 		}
 		for _, line := range [][2]string{{"webhook", string(hook.WebhookID)}, {"url", hook.URL},
 			{"of", hookScope(hook)}, {"state", state}, {"events", events},
+			{"format", string(hook.Format)},
 			{"description", hook.Description}, {"created", formatTime(hook.CreatedAt)},
 			{"rotated", formatTime(hook.RotatedAt)}} {
 			if line[1] != "" {

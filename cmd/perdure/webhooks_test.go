@@ -38,6 +38,10 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 		t.Errorf("webhooks printed the secret again: %s", out)
 	}
 	has(t, first(mustRun(t, 0, "webhooks", "test", id)), `200 "hello" after `)
+	_, errs = mustRun(t, 0, "webhooks", "add", sink.URL, "--format", "openai")
+	formed := regexp.MustCompile(`wh_[0-9a-f-]+`).FindString(errs)
+	has(t, first(mustRun(t, 0, "webhooks", "show", formed)), "format   openai", "run:completed run:failed")
+	mustRun(t, 0, "webhooks", "rm", formed)
 
 	status.Store(410)
 	has(t, first(mustRun(t, 1, "webhooks", "test", id)), `410 "hello" after `)

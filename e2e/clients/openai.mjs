@@ -76,8 +76,13 @@ const scenarios = {
       text: got.events.at(-1).response && textOf(got.events.at(-1).response) });
   },
 
-  // Approvals, tools, polling, cancelling and errors.
+  // Webhooks, approvals, tools, polling, cancelling and errors.
   async rest() {
+    const [body, headers, secret] = more;
+    const event = await plain.webhooks.unwrap(body, JSON.parse(headers), secret);
+    const of = await plain.responses.retrieve(event.data.id);
+    const forged = await plain.webhooks.unwrap(body + " ", JSON.parse(headers), secret).then(() => "accepted", (e) => e.name);
+    say({ event: event.type, status: of.status, model: of.model, forged: forged });
     let r = await plain.responses.create({ model: "pays", input: "go" });
     const ask = r.output.find((x) => x.type === "mcp_approval_request");
     r = await plain.responses.create({ model: "pays", previous_response_id: r.id,

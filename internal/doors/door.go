@@ -28,6 +28,9 @@ type Door struct {
 	// body is encoded as JSON. A status that the door's clients retry is for refusals that a retry can
 	// mend.
 	Refuse func(p *api.Problem, h http.Header) (status int, body any)
+	// Notify makes the body of a webhook with the format of the door's name: see Notice. It is asked
+	// whether or not the door is on.
+	Notify func(*Notice) ([]byte, error)
 	// Accepts and Exposes are the headers that pages of other origins may send and read, beside those of
 	// every door.
 	Accepts, Exposes []string

@@ -20,7 +20,7 @@ type door struct {
 // Door is the door for clients of the LangGraph Platform.
 func Door(opt Options) *doors.Door {
 	d := &door{disconnects: disconnects{after: opt.CancelAfter}}
-	return &doors.Door{Name: "langgraph", Refuse: refuse, Routes: d.routes(),
+	return &doors.Door{Name: "langgraph", Refuse: refuse, Notify: notify, Routes: d.routes(),
 		Accepts: []string{"X-Auth-Scheme"}, Exposes: []string{"X-Pagination-Next", "X-Pagination-Total"}}
 }
 

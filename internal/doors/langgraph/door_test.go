@@ -38,7 +38,7 @@ func newWorld(t *testing.T) *world {
 
 func newWorldOn(t *testing.T, opt embedded.Options) *world {
 	t.Helper()
-	opt.Doors = []string{"langgraph"}
+	opt.Doors, opt.WebhookAllow = []string{"langgraph"}, []string{"127.0.0.0/8"}
 	w := &world{Server: servertest.Open(t, opt)}
 	front := httptest.NewServer(w.Live().Handler())
 	t.Cleanup(front.Close)
@@ -237,7 +237,8 @@ func TestRunIsStreamedAndResumedAtEveryFrame(t *testing.T) {
 	th := w.thread()
 	all := []string{"values", "updates", "messages", "messages-tuple", "custom"}
 	status, whole, h := w.do("POST", "/threads/"+th+"/runs/stream", hello("echo", object{"stream_mode": all,
-		"metadata": object{"a": 1, "deep": object{"b": []int{1}}}, "on_disconnect": "cancel", "unknown": 1}))
+		"metadata": object{"a": 1, "deep": object{"b": []int{1}}}, "on_disconnect": "cancel", "unknown": 1,
+		"webhook": "http://127.0.0.1:9/"}))
 	if status != 200 {
 		t.Fatalf("stream = %d %s", status, whole)
 	}
@@ -278,6 +279,9 @@ func TestRunIsStreamedAndResumedAtEveryFrame(t *testing.T) {
 	r, err := w.Client().Get(w.Ctx, perdure.RunID(run))
 	if err != nil || r.Metadata["door.ignored"] != "on_disconnect" || r.Metadata["a"] != "1" {
 		t.Errorf("metadata of the run = %v (%v), want on_disconnect ignored", r.Metadata, err)
+	}
+	if want := perdure.RunWebhookID("default", "http://127.0.0.1:9/", perdure.FormatLangGraph); r.WebhookID != want {
+		t.Errorf("webhook of the run = %s, want %s, which has the form of LangGraph", r.WebhookID, want)
 	}
 	state := w.get("GET", "/threads/"+th+"/state", nil)
 	if fmt.Sprint(state["values"].(object)["answer"]) != "42" || len(state["next"].([]any)) != 0 {

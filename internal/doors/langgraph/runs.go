@@ -29,6 +29,7 @@ type runCreate struct {
 	AfterSeconds float64         `json:"after_seconds"`
 	StrictResume bool            `json:"strict_resume"`
 	OnDisconnect string          `json:"on_disconnect"`
+	Webhook      string          `json:"webhook"`
 
 	ignored []string
 	// foreground is set if disconnects count, and cancels if that of this call does.
@@ -38,7 +39,7 @@ type runCreate struct {
 // notHonoured are fields that the door knows and can't honour.
 var notHonoured = []string{"checkpoint", "checkpoint_during", "checkpoint_id", "config", "context", "durability",
 	"feedback_keys", "interrupt_after", "interrupt_before", "langsmith_tracer", "on_completion", "on_disconnect",
-	"stream_resumable", "stream_subgraphs", "webhook"}
+	"stream_resumable", "stream_subgraphs"}
 
 // read fills in what the fields alone don't say.
 func (in *runCreate) read(raw []byte) error {
@@ -116,6 +117,9 @@ func (in *runCreate) submission(kind string, thread perdure.ThreadID) (s perdure
 	}
 	if in.AfterSeconds < 0 || in.AfterSeconds > 365*24*3600 {
 		return s, perdure.Invalid("after_seconds", "lies between 0 and a year")
+	}
+	if in.Webhook != "" {
+		s.Webhook, s.WebhookFormat = in.Webhook, perdure.FormatLangGraph
 	}
 	s.Delay = perdure.Duration(in.AfterSeconds * float64(time.Second))
 	if len(in.Metadata) > 0 && string(in.Metadata) != "null" {

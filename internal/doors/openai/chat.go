@@ -18,6 +18,10 @@ type completion struct {
 	Metadata map[string]string `json:"metadata"`
 	Stream   bool              `json:"stream"`
 
+	StreamOptions struct {
+		Usage bool `json:"include_usage"`
+	} `json:"stream_options"`
+
 	others
 }
 
@@ -28,7 +32,7 @@ type chunk struct {
 	Created int64    `json:"created"`
 	Model   string   `json:"model"`
 	Choices []choice `json:"choices"`
-	Usage   *usage   `json:"usage,omitempty"`
+	Usage   *tokens  `json:"usage,omitempty"`
 }
 
 type choice struct {
@@ -44,7 +48,8 @@ type chatMessage struct {
 	Refusal *string `json:"refusal,omitempty"`
 }
 
-type usage struct {
+// tokens are those of a completion.
+type tokens struct {
 	Prompt     int `json:"prompt_tokens"`
 	Completion int `json:"completion_tokens"`
 	Total      int `json:"total_tokens"`
@@ -67,6 +72,7 @@ func complete(c *doors.Call) error {
 	out := &talk{t: newTranslator(run, ref{run: run.RunID}, look)}
 	out.base = chunk{ID: "chatcmpl-" + bare(string(run.RunID)), Created: out.t.resp.CreatedAt, Model: run.Kind}
 	if in.Stream {
+		out.usage = in.StreamOptions.Usage
 		head := run.LastSeq
 		return c.Streaming(func(ctx context.Context, s *doors.Stream) error {
 			look.ctx = ctx
@@ -119,6 +125,7 @@ type talk struct {
 	again string          // of the text that is told again: what was told before, and not yet again
 	begun bool
 	fresh bool // a message has begun, and nothing of it was told
+	usage bool // the last piece of a stream counts the tokens
 }
 
 func (k *talk) line(e *api.Event) (out []doors.Frame, more bool, err error) {
@@ -185,6 +192,12 @@ func (k *talk) last() (out []doors.Frame) {
 		stop := "stop"
 		out = append(out, k.frame(&chatMessage{}, &stop))
 	}
+	if k.usage {
+		c := k.base
+		c.Object, c.Choices, c.Usage = "chat.completion.chunk", []choice{}, k.tokens()
+		b, _ := perdure.Marshal(c) // never fails: it has texts and numbers
+		out = append(out, doors.Frame{Data: b, Bare: true})
+	}
 	return append(out, doors.Frame{Data: []byte("[DONE]"), Bare: true})
 }
 
@@ -217,7 +230,7 @@ func (k *talk) frame(delta *chatMessage, finish *string) doors.Frame {
 // whole is the completion of a caller who waited. A run without an answer is a refusal.
 func (k *talk) whole() *chunk {
 	c := k.base
-	c.Object, c.Usage = "chat.completion", &usage{}
+	c.Object, c.Usage = "chat.completion", k.tokens()
 	stop, text := "stop", k.said.String()
 	m := &chatMessage{Role: "assistant", Content: &text}
 	if why := k.failed(); why != "" {
@@ -225,4 +238,13 @@ func (k *talk) whole() *chunk {
 	}
 	c.Choices = []choice{{Message: m, Finish: &stop}}
 	return &c
+}
+
+// tokens are those that the run's result counts.
+func (k *talk) tokens() *tokens {
+	u := k.t.resp.Usage
+	if u == nil {
+		return &tokens{}
+	}
+	return &tokens{Prompt: u.Input, Completion: u.Output, Total: u.Total}
 }

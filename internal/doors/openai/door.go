@@ -33,7 +33,7 @@ const name = "openai"
 // Door is the door for clients of OpenAI's API.
 func Door() *doors.Door {
 	const one = "/v1/responses/{id}"
-	return &doors.Door{Name: name, Refuse: refuse, Exposes: []string{runHeader, "X-Should-Retry"},
+	return &doors.Door{Name: name, Refuse: refuse, Notify: notify, Exposes: []string{runHeader, "X-Should-Retry"},
 		Accepts: []string{"Openai-Organization", "Openai-Project", "X-Stainless-Arch", "X-Stainless-Lang",
 			"X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
 			"X-Stainless-Runtime-Version", "X-Stainless-Timeout"},

@@ -29,7 +29,7 @@ type response struct {
 	ToolChoice  string            `json:"tool_choice"`
 	Tools       []string          `json:"tools"`
 	TopP        *float64          `json:"top_p"`
-	Usage       *struct{}         `json:"usage"`
+	Usage       *usage            `json:"usage"`
 	Store       bool              `json:"store"`
 }
 
@@ -46,7 +46,24 @@ type incomplete struct {
 	Reason string `json:"reason"`
 }
 
-// An item is a part of the output: a message, a call of a tool, or a request for an approval. Absent
+// A usage are the tokens of a run, as its result has them.
+type usage struct {
+	Input        int          `json:"input_tokens"`
+	InputDetail  inputTokens  `json:"input_tokens_details"`
+	Output       int          `json:"output_tokens"`
+	OutputDetail outputTokens `json:"output_tokens_details"`
+	Total        int          `json:"total_tokens"`
+}
+
+type inputTokens struct {
+	Cached int `json:"cached_tokens"`
+}
+
+type outputTokens struct {
+	Reasoning int `json:"reasoning_tokens"`
+}
+
+// An item is a part of the output: a message, reasoning, a call of a tool, or a request for an approval. Absent
 // members are left out.
 type item struct {
 	Type    string   `json:"type"`
@@ -54,6 +71,7 @@ type item struct {
 	Status  string   `json:"status,omitempty"`
 	Role    string   `json:"role,omitempty"`
 	Content *[]*part `json:"content,omitempty"`
+	Summary []string `json:"summary,omitzero"` // of reasoning: it has none
 
 	Name      string  `json:"name,omitempty"`
 	Arguments *string `json:"arguments,omitempty"`
@@ -65,7 +83,7 @@ type item struct {
 type part struct {
 	Type        string   `json:"type"`
 	Text        string   `json:"text"`
-	Annotations []string `json:"annotations"`
+	Annotations []string `json:"annotations,omitzero"`
 }
 
 // An event is one server-sent event of a response.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -40,7 +41,7 @@ type lookup interface {
 	result() (json.RawMessage, error)
 }
 
-// A telling is a message that is being told by deltas.
+// A telling is a message, or reasoning, that is being told by deltas.
 type telling struct {
 	item    *item
 	index   int
@@ -48,6 +49,26 @@ type telling struct {
 	step    string
 	try     int64
 	attempt int
+	// thinks is set if it is reasoning, which is no part of the answer.
+	thinks bool
+}
+
+// A piece is the data of a delta.
+type piece struct {
+	Text    string `json:"text"`
+	Step    string `json:"step"`
+	Try     int64  `json:"try"`
+	Channel string `json:"channel"`
+}
+
+// pieceOf reads a delta: a text, or an object. Workers may write anything into its other members.
+func pieceOf(data json.RawMessage) (p piece) {
+	if len(data) > 0 && data[0] == '"' {
+		_ = json.Unmarshal(data, &p.Text)
+	} else {
+		_ = json.Unmarshal(data, &p)
+	}
+	return p
 }
 
 // A call is a call of a tool.
@@ -182,40 +203,63 @@ func (t *translator) id(prefix string) string {
 	return prefix + bare(string(t.ref.run)) + "_" + strconv.FormatInt(t.seq, 10)
 }
 
-// delta adds a piece of text to the message that is being told.
+// delta adds a piece of text to the message or the reasoning that is being told.
 func (t *translator) delta(e *api.Event) {
-	text := perdure.DeltaText(perdure.Value(e.Data))
-	if text == "" {
+	p := pieceOf(e.Data)
+	if p.Text == "" {
 		return
 	}
-	step, try := perdure.DeltaOf(perdure.Value(e.Data))
+	thinks := p.Channel == "reasoning"
 	if o := t.text; o != nil {
-		switch again := step == o.step && (try > o.try || step == "" && e.Attempt != o.attempt); {
+		switch again := p.Step == o.step && (p.Try > o.try || p.Step == "" && e.Attempt != o.attempt); {
 		case again:
 			t.closeText("incomplete")
 			t.forget(o)
-		case step != o.step:
+		case p.Step != o.step, thinks != o.thinks:
 			t.closeText("completed")
 		}
 	}
-	for _, o := range t.told { // a text that was told whole, and is told again because its step was not recorded
-		if step != "" && step == o.step && try > o.try {
+	// A text that was told whole is told again if its step was not recorded.
+	for i := len(t.told) - 1; i >= 0 && p.Step != ""; i-- {
+		if o := t.told[i]; p.Step == o.step && p.Try > o.try {
 			t.forget(o)
 		}
 	}
 	if t.text == nil {
-		t.open(step, try, e.Attempt)
+		t.open(&telling{step: p.Step, try: p.Try, attempt: e.Attempt, thinks: thinks})
 	}
-	t.say(text)
+	t.say(p.Text)
 }
 
-// open begins a message.
-func (t *translator) open(step string, try int64, attempt int) {
-	x := &item{Type: "message", ID: t.id("msg_"), Status: "in_progress", Role: "assistant", Content: &[]*part{}}
-	t.text = &telling{item: x, step: step, try: try, attempt: attempt}
-	t.text.index = t.add(x)
-	t.emit(event{Type: "response.content_part.added", ItemID: x.ID, Index: &t.text.index, Content: new(int),
-		Part: &part{Type: "output_text", Annotations: []string{}}})
+// open begins a message, or reasoning.
+func (t *translator) open(o *telling) {
+	o.item = &item{Type: "message", ID: t.id("msg_"), Status: "in_progress", Role: "assistant", Content: &[]*part{}}
+	if o.thinks {
+		o.item = &item{Type: "reasoning", ID: t.id("rs_"), Status: "in_progress", Content: &[]*part{},
+			Summary: []string{}}
+	}
+	o.index = t.add(o.item)
+	t.text = o
+	t.emit(event{Type: "response.content_part.added", ItemID: o.item.ID, Index: &o.index, Content: new(int),
+		Part: o.part("")})
+}
+
+// part is the only part of the content.
+func (o *telling) part(text string) *part {
+	if o.thinks {
+		return &part{Type: "reasoning_text", Text: text}
+	}
+	return &part{Type: "output_text", Text: text, Annotations: []string{}}
+}
+
+// event is an event about the text.
+func (o *telling) event(what string) event {
+	e := event{Type: "response.output_text." + what, ItemID: o.item.ID, Index: &o.index, Content: new(int),
+		Logprobs: &[]string{}}
+	if o.thinks {
+		e.Type, e.Logprobs = "response.reasoning_text."+what, nil
+	}
+	return e
 }
 
 // say adds a text to the open message.
@@ -226,9 +270,9 @@ func (t *translator) say(text string) {
 	} else {
 		t.resp.Incomplete = &incomplete{"max_output_tokens"}
 	}
-	t.emit(event{Type: "response.output_text.delta", ItemID: o.item.ID, Index: &o.index, Content: new(int),
-		Delta:    &text,
-		Logprobs: &[]string{}})
+	e := o.event("delta")
+	e.Delta = &text
+	t.emit(e)
 }
 
 // closeText ends the open message.
@@ -240,10 +284,11 @@ func (t *translator) closeText(status string) {
 	t.text = nil
 	t.told = append(t.told, o)
 	text := o.text.String()
-	p := &part{Type: "output_text", Text: text, Annotations: []string{}}
+	p := o.part(text)
 	o.item.Status, o.item.Content = status, &[]*part{p}
-	t.emit(event{Type: "response.output_text.done", ItemID: o.item.ID, Index: &o.index, Content: new(int), Text: &text,
-		Logprobs: &[]string{}})
+	e := o.event("done")
+	e.Text = &text
+	t.emit(e)
 	t.emit(event{Type: "response.content_part.done", ItemID: o.item.ID, Index: &o.index, Content: new(int), Part: p})
 	t.done(o.item, o.index)
 }
@@ -335,7 +380,7 @@ func (t *translator) ask() error {
 // nextPart begins the part of the run after the current line.
 func (t *translator) nextPart() {
 	t.part = t.seq
-	t.resp.Status, t.resp.Output = "in_progress", []*item{}
+	t.resp.Status, t.resp.Output, t.resp.Incomplete = "in_progress", []*item{}, nil
 	t.next, t.size, t.text, t.told = 0, 0, nil, nil
 	clear(t.tools)
 }
@@ -369,8 +414,11 @@ func (t *translator) end(typ perdure.LineType, d *lineData) error {
 		}
 		t.conclude(resultText(result))
 		t.closeAll("completed")
-		t.resp.Status = "completed"
-		t.lifecycle("response.completed")
+		t.resp.Usage = usageOf(result)
+		if t.resp.Status = "completed"; t.resp.Incomplete != nil {
+			t.resp.Status = "incomplete"
+		}
+		t.lifecycle("response." + t.resp.Status)
 		return nil
 	}
 	t.closeAll("incomplete")
@@ -389,15 +437,44 @@ func (t *translator) end(typ perdure.LineType, d *lineData) error {
 // conclude tells the result, unless the last message has it already.
 func (t *translator) conclude(text string) {
 	last := t.text
-	if last == nil && len(t.told) > 0 {
-		last = t.told[len(t.told)-1]
+	for i := len(t.told) - 1; i >= 0 && (last == nil || last.thinks); i-- {
+		last = t.told[i]
+	}
+	if last != nil && last.thinks {
+		last = nil
 	}
 	if text == "" || last != nil && strings.TrimSpace(last.text.String()) == strings.TrimSpace(text) {
 		return
 	}
 	t.closeText("completed")
-	t.open("", 0, 0)
+	t.open(&telling{})
 	t.say(text)
+}
+
+// usageOf are the tokens that a result counts: as the supervisor does, or by OpenAI's names. Others count
+// none.
+func usageOf(result json.RawMessage) *usage {
+	var in struct {
+		Usage *struct {
+			Input     int `json:"input"`
+			Output    int `json:"output"`
+			Cached    int `json:"cached_input"`
+			Reasoning int `json:"reasoning"`
+
+			InputTokens  int `json:"input_tokens"`
+			OutputTokens int `json:"output_tokens"`
+		} `json:"usage"`
+	}
+	if len(result) == 0 || result[0] != '{' || json.Unmarshal(result, &in) != nil || in.Usage == nil {
+		return nil
+	}
+	u := in.Usage
+	out := &usage{Input: cmp.Or(u.Input, u.InputTokens), Output: cmp.Or(u.Output, u.OutputTokens)}
+	out.InputDetail.Cached, out.OutputDetail.Reasoning = u.Cached, u.Reasoning
+	if out.Total = out.Input + out.Output; out.Input < 0 || out.Output < 0 || out.Total <= 0 {
+		return nil
+	}
+	return out
 }
 
 // resultText is the text of a result: a string, or the member of an object that has the answer. Any

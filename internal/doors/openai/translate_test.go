@@ -101,8 +101,17 @@ func TestLinesBecomeItems(t *testing.T) {
 				" +message ab -completed +mcp_call +message ab -completed -completed +message x -completed completed",
 			"abx"},
 		{"what a model thinks", `"b"`, []string{"run:created", "run:started",
-			`llm:delta {"channel":"reasoning","text":"a"}`,
-			delta("s", 1, "b"), "run:completed"}, begin + " +message b -completed completed", "b"},
+			`llm:delta {"channel":"reasoning","text":"a"}`, delta("s", 1, "b"), "run:completed"},
+			begin + " +reasoning a -completed +message b -completed completed", "ab"},
+		{"what it thinks again", `"b"`, []string{"run:created", "run:started",
+			`llm:delta {"channel":"reasoning","step":"s","try":1,"text":"a"}`, delta("s", 1, "b"),
+			`llm:delta {"channel":"reasoning","step":"s","try":2,"text":"c"}`, delta("s", 2, "b"), "run:completed"},
+			begin + " +reasoning a -completed +message b -incomplete +reasoning c -completed +message b -completed " +
+				"completed",
+			"cb"},
+		{"a result that it thought already", `"a"`, []string{"run:created", "run:started",
+			`llm:delta {"channel":"reasoning","text":"a"}`, "run:completed"},
+			begin + " +reasoning a -completed +message a -completed completed", "aa"},
 		{"a failure", "", []string{"run:created", "run:started", delta("s", 1, "a"),
 			`worker:tool_started {"id":"1","name":"t"}`,
 			`run:failed {"error":{"code":"c","message":"m"}}`},
@@ -140,6 +149,25 @@ func TestQuestionsEndResponses(t *testing.T) {
 	} {
 		if told, _ := play(t, `"end"`, after, lines...); told != want {
 			t.Errorf("the part after line %d = %q, want %q", after, told, want)
+		}
+	}
+}
+
+// The tokens of a run are those that its result counts.
+func TestUsageIsThatOfTheResult(t *testing.T) {
+	for result, want := range map[string]string{
+		`{"answer":"a","usage":{"input":3,"cached_input":1,"output":2,"reasoning":1}}`: "3 1 2 1 5",
+		`{"answer":"a","usage":{"input_tokens":3,"output_tokens":2}}`:                  "3 0 2 0 5",
+		`{"answer":"a"}`: "none", `"a"`: "none", `{"usage":7}`: "none", `{"usage":{"input":-9,"output":10}}`: "none",
+		`{"usage":{}}`: "none",
+	} {
+		_, r := play(t, result, 0, "run:created", "run:completed")
+		got := "none"
+		if u := r.Usage; u != nil {
+			got = fmt.Sprint(u.Input, u.InputDetail.Cached, u.Output, u.OutputDetail.Reasoning, u.Total)
+		}
+		if got != want {
+			t.Errorf("usage of the result %s = %s, want %s", result, got, want)
 		}
 	}
 }

@@ -83,11 +83,14 @@ func work(more map[string]bound) map[string]bound {
 	return out
 }
 
+// aFormat is the form of what a webhook receives.
+var aFormat = oneOf(perdure.WebhookFormats...)
+
 // bounds has the bounds of bodies and answers, by type and by field.
 var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[perdure.Submission](): work(map[string]bound{
 		"multitask_strategy": oneOf(perdure.MultitaskStrategies...), "on_disconnect": oneOf(perdure.Dispositions...),
-		"webhook": aURL, "webhook_events": {items: perdure.MaxEventNames},
+		"webhook": aURL, "webhook_events": {items: perdure.MaxEventNames}, "webhook_format": aFormat,
 	}),
 	reflect.TypeFor[api.BatchRun](): {"idempotency_key": {length: maxKey}},
 	reflect.TypeFor[perdure.Spawn](): work(map[string]bound{
@@ -131,13 +134,15 @@ var bounds = map[reflect.Type]map[string]bound{
 		"mode": oneOf(perdure.Modes...), "state": oneOf(perdure.GroupStates...),
 		"on_losers": oneOf(perdure.Dispositions...),
 	},
-	reflect.TypeFor[api.Poll]():          {"slots": between(0, dispatch.MaxSlots)},
-	reflect.TypeFor[api.Lease]():         {"epoch": anEpoch},
-	reflect.TypeFor[api.Beat]():          {"epoch": anEpoch, "activity": aText},
-	reflect.TypeFor[api.CancelRun]():     {"reason": aText},
-	reflect.TypeFor[api.CreateKey]():     {"name": aName, "scopes": oneOf(perdure.Scopes...)},
-	reflect.TypeFor[api.CreateWebhook](): {"url": aURL, "events": {items: perdure.MaxEventNames}},
-	reflect.TypeFor[api.ChangeWebhook](): {"url": aURL, "events": {items: perdure.MaxEventNames}},
+	reflect.TypeFor[api.Poll]():      {"slots": between(0, dispatch.MaxSlots)},
+	reflect.TypeFor[api.Lease]():     {"epoch": anEpoch},
+	reflect.TypeFor[api.Beat]():      {"epoch": anEpoch, "activity": aText},
+	reflect.TypeFor[api.CancelRun](): {"reason": aText},
+	reflect.TypeFor[api.CreateKey](): {"name": aName, "scopes": oneOf(perdure.Scopes...)},
+	reflect.TypeFor[api.CreateWebhook](): {"url": aURL, "events": {items: perdure.MaxEventNames},
+		"format": aFormat},
+	reflect.TypeFor[api.ChangeWebhook](): {"url": aURL, "events": {items: perdure.MaxEventNames},
+		"format": aFormat},
 	reflect.TypeFor[api.ChooseLetters](): {"ids": {items: maxLetters}, "limit": between(1, maxLetters)},
 	reflect.TypeFor[api.Retry]():         {"from": aName},
 	reflect.TypeFor[api.RetryMany]():     {"run_ids": {items: perdure.MaxList}},
@@ -157,7 +162,8 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.OpenWait]():      {"type": oneOf(perdure.WaitTypes...), "mode": oneOf(perdure.Modes...)},
 	reflect.TypeFor[api.LateResult]():    {"state": oneOf(perdure.LateStates...)},
 	reflect.TypeFor[api.Delivery]():      {"state": oneOf(perdure.NoteStates...)},
-	reflect.TypeFor[api.Webhook]():       {"scope": oneOf(perdure.OfTenant, perdure.OfThread, perdure.OfRun)},
+	reflect.TypeFor[api.Webhook](): {"scope": oneOf(perdure.OfTenant, perdure.OfThread, perdure.OfRun),
+		"format": aFormat},
 }
 
 const (

@@ -45,6 +45,10 @@ func TestFeaturesWaitForTheLastOlderNode(t *testing.T) {
 		{kernel.Limits, 200, func(name string) *answer {
 			return w.do("PUT", "/api/v1/queues/"+name, `{"concurrency":1}`)
 		}},
+		{kernel.WebhookFormats, 201, func(name string) *answer {
+			return w.do("POST", "/api/v1/runs",
+				`{"kind":"w","name":"`+name+`","webhook":"https://1.1.1.1/","webhook_format":"openai"}`)
+		}},
 		{kernel.StepLimits, 200, func(name string) *answer {
 			return w.do("POST", "/api/v1/workers/w/limits", fmt.Sprintf(
 				`{"steps":[{"run_id":"%s","epoch":%v,"step":"%s","limits":[{"name":"steps"}]}]}`, g["run_id"],

@@ -17,7 +17,7 @@ import (
 
 func showWebhook(w *perdure.Webhook) *api.Webhook {
 	out := &api.Webhook{WebhookID: w.ID, URL: w.URL, Scope: w.Scope, ThreadID: w.ThreadID, Events: w.Events,
-		Description: w.Description, Disabled: w.DisabledAt != 0, DisabledAt: w.DisabledAt,
+		Format: w.Format, Description: w.Description, Disabled: w.DisabledAt != 0, DisabledAt: w.DisabledAt,
 		DisabledReason: w.DisabledReason, FailingAt: w.FailingAt, RotatedAt: w.RotatedAt, CreatedAt: w.CreatedAt}
 	if len(w.Events) == 0 && w.Scope != perdure.OfRun {
 		for _, line := range perdure.NotifiedLines {
@@ -41,7 +41,7 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 		return 0, nil, err
 	}
 	op := &outbox.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events,
-		Description: in.Description, Key: key}
+		Format: in.Format, Description: in.Description, Key: key}
 	if err := settle(c, op); err != nil {
 		return 0, nil, err
 	}
@@ -94,7 +94,7 @@ func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
 		return 0, nil, err
 	}
 	op := &outbox.UpdateWebhook{Tenant: c.tenant(), ID: webhookID(c), URL: in.URL, Events: in.Events,
-		Description: in.Description, Disabled: in.Disabled, Reason: "disabled by hand", Key: key}
+		Format: in.Format, Description: in.Description, Disabled: in.Disabled, Reason: "disabled by hand", Key: key}
 	if err := settle(c, op); err != nil {
 		return 0, nil, err
 	}

@@ -17,6 +17,7 @@ var webhookTable = register(&table[perdure.Webhook]{
 		text(c, "thread_id", &w.ThreadID)
 		text(c, "url", &w.URL)
 		packed(c, "events", wordList{&w.Events})
+		text(c, "format", &w.Format)
 		text(c, "description", &w.Description)
 		number(c, "secret_version", &w.SecretVersion)
 		number(c, "rotated_at", &w.RotatedAt)

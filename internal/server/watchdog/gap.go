@@ -12,6 +12,9 @@ import (
 // life then, so their silence means nothing. After a gap, the rules that judge by silence wait for
 // one lease.
 //
+// A server that shuts down takes no more connections while it answers the calls that it has. Its sweeps
+// don't count as such, and do not judge by silence.
+//
 // The store has one row, sweep in the table meta, with the time of the last sweep of any node and
 // the last gap. One node that keeps sweeping is enough for there to be no gap.
 type gap struct {
@@ -25,8 +28,8 @@ type gap struct {
 	SpareUntil perdure.Instant `json:"spare_until,omitempty"`
 }
 
-// readGap reads the row, detects a gap, and writes the time of this sweep.
-func readGap(tx *kernel.Tx) (*gap, error) {
+// readGap reads the row, detects a gap, and writes the time of this sweep, unless the server shuts down.
+func readGap(tx *kernel.Tx, draining bool) (*gap, error) {
 	text, err := tx.DB.Meta.Get("sweep")
 	if err != nil {
 		return nil, err
@@ -36,6 +39,10 @@ func readGap(tx *kernel.Tx) (*gap, error) {
 		g = gap{} // a row that can't be read counts as none
 	}
 	p := tx.Policy()
+	if draining {
+		g.HoldUntil = max(g.HoldUntil, tx.Now.Add(p.Lease))
+		return &g, nil
+	}
 	age := tx.Now.Sub(g.SweptAt)
 	if -age > p.GapAfter { // the clock was set back: no measured silence is right any more
 		g = gap{SweptAt: tx.Now, From: tx.Now, HoldUntil: tx.Now.Add(p.Lease), SpareUntil: tx.Now.Add(p.GapSpare)}

@@ -114,7 +114,7 @@ func (s *Sweep) Do(tx *kernel.Tx) error {
 	s.Actions, s.Postponed, s.Locked, s.Contended, s.More, s.acting = nil, 0, 0, nil, false, nil
 	s.decisions++
 	s.w.copies.forget(tx.Now)
-	g, err := readGap(tx)
+	g, err := readGap(tx, s.w.draining.Load())
 	if err != nil {
 		return err
 	}

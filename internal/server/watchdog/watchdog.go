@@ -30,6 +30,8 @@ type Watchdog struct {
 	aside asideList
 	// outage tells that sweeps fail because the store takes no writes.
 	outage bool
+	// draining is set once the server shuts down.
+	draining atomic.Bool
 	// maxRows limits the rows of each part that the next sweep reads; see pace.
 	maxRows int
 	// runRows limits the due runs that the next sweep reads; see readRuns.
@@ -54,6 +56,10 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	return &Watchdog{engine: e, log: log, maxRows: sweepRows, runRows: sweepRows,
 		lastTenant: make(map[string]perdure.TenantID), copies: newCopies()}
 }
+
+// Drain tells the watchdog that the server shuts down: workers can't reach it any more, so their silence
+// means nothing. Sweeps go on, without the rules that judge by silence.
+func (w *Watchdog) Drain() { w.draining.Store(true) }
 
 // Run sweeps, and removes expired data beside it, until the context ends.
 func (w *Watchdog) Run(ctx context.Context) error {

@@ -61,6 +61,8 @@ type Options struct {
 	Logger *slog.Logger
 	// BaseURL is the beginning of the URLs in a message. If it is empty, they begin with a slash.
 	BaseURL string
+	// Formats make the bodies of webhooks with a format of their own.
+	Formats map[perdure.WebhookFormat]Format
 	// Concurrency limits the messages in flight, 64 by default. PerEndpoint limits those to one
 	// endpoint, 4 by default.
 	Concurrency, PerEndpoint int
@@ -331,6 +333,10 @@ func (d *Deliverer) send(ctx context.Context, o *outbox.Outgoing, as health) att
 	m, err := d.build(ctx, o)
 	if err != nil {
 		s.Unsent, s.Stopped, s.Error = true, ctx.Err() != nil, "the server could not read what to send"
+		if s.Silent = errors.Is(err, errSilent); s.Silent {
+			s.Error = errSilent.Error()
+			return s
+		}
 		if s.Gone = errors.Is(err, errGone) && !s.Stopped; s.Gone {
 			s.Error = errGone.Error()
 		}
@@ -361,7 +367,10 @@ func (d *Deliverer) build(ctx context.Context, o *outbox.Outgoing) (Message, err
 	return d.message(fair.With(ctx, o.Tenant), o)
 }
 
-var errGone = errors.New("the event is no longer there")
+var (
+	errGone   = errors.New("the event is no longer there")
+	errSilent = errors.New("the format has nothing to tell of the event")
+)
 
 // message makes a message from data that never changes, so that every attempt is the same.
 func (d *Deliverer) message(ctx context.Context, o *outbox.Outgoing) (Message, error) {
@@ -372,7 +381,7 @@ func (d *Deliverer) message(ctx context.Context, o *outbox.Outgoing) (Message, e
 	if !l.Found || len(l.Log) == 0 || l.Log[0].Seq != o.Seq {
 		return Message{}, errGone
 	}
-	body, err := Body(d.opt.BaseURL, &l.Run, &l.Log[0])
+	body, err := d.body(ctx, o, &l.Run, &l.Log[0])
 	secrets := d.engine.Webhooks.Secrets(&o.To, d.engine.Store().Now())
 	return Message{ID: o.ID(), URL: o.To.URL, Secrets: secrets, Body: body}, err
 }
@@ -388,7 +397,7 @@ func (d *Deliverer) finish(s attemptResult) {
 	switch {
 	case s.Stopped:
 		q.hold = max(q.hold, now.Add(minHold)) // the node stops
-	case s.Gone: // says nothing about the endpoint
+	case s.Gone, s.Silent: // says nothing about the endpoint
 	case s.Unsent:
 		q.backOff(s.At, now, 0)
 	case s.Down():

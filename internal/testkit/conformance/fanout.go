@@ -68,7 +68,7 @@ var fanOutScenarios = []Scenario{
 			}
 			w.check(w.rows("fanouts") == 0, "%d events wait", w.rows("fanouts"))
 			for _, id := range append(hooks[1:], perdure.RunWebhookID(tenant,
-				sink)) { // one that was disabled meanwhile is given up by the deliverer
+				sink, "")) { // one that was disabled meanwhile is given up by the deliverer
 				got := w.notes(r.ID, id)
 				w.check(len(got) == 100, "run %s: %s has %d notifications, want 100", r.ID, id, len(got))
 			}

@@ -165,7 +165,7 @@ func TestALostAnswerWithASecretIsGivenAgain(t *testing.T) {
 		if other, again := submit("second"), submit("second"); other+again != "" {
 			t.Errorf("another run was shown %q, and again %q", other, again)
 		}
-		id := perdure.RunWebhookID(tenant, sink)
+		id := perdure.RunWebhookID(tenant, sink, "")
 		w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: id})
 		w.Now = w.Now.Add(time.Millisecond)
 		if got := submit("first"); got != "" {

@@ -207,6 +207,22 @@ var livenessScenarios = []Scenario{
 		w.refuseLease(perdure.CodeStaleEpoch, k)
 		w.complete(g, `1`)
 	}},
+	{"a server that shuts down for longer than a lease does not judge by silence", func(w *World) {
+		w.E.Policy().Lease = 10 * time.Second
+		r := w.submit(perdure.Submission{Kind: "job", MaxAttempts: 3})
+		g := w.takeKind("job")
+		w.sweep()
+		w.W.Drain()
+		for range 12 {
+			w.Now = w.Now.Add(time.Second)
+			w.sweep()
+		}
+		w.state(r.ID, perdure.Running)
+		w.offline(time.Second)
+		w.sweep()
+		w.state(r.ID, perdure.Running)
+		w.complete(g, `1`)
+	}},
 	{"thresholds of kinds and of activities", func(w *World) {
 		w.lengthenLeases()
 		w.E.Policy().Liveness = perdure.Liveness{

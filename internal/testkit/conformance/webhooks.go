@@ -115,7 +115,8 @@ var webhookScenarios = []Scenario{
 			of   perdure.WebhookID
 			want string
 		}{
-			{perdure.RunWebhookID(tenant, sink), "started completed"}, {all.ID, "completed"}, {mine.ID, "completed"},
+			{perdure.RunWebhookID(tenant, sink, ""), "started completed"}, {all.ID, "completed"},
+			{mine.ID, "completed"},
 			{much.ID, "created dispatched started x:mine completed"}, {some.ID, "created started x:mine"},
 		} {
 			got := w.lineTypes(r.ID, c.of)
@@ -133,7 +134,7 @@ var webhookScenarios = []Scenario{
 			w.do(first)
 			second := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other", Webhook: sink}}
 			w.do(second)
-			id := perdure.RunWebhookID(tenant, sink)
+			id := perdure.RunWebhookID(tenant, sink, "")
 			w.check(strings.HasPrefix(first.WebhookSecret, "whsec_") && second.WebhookSecret == "", "%q, then %q",
 				first.WebhookSecret, second.WebhookSecret)
 			hook := w.webhook(id)
@@ -203,7 +204,7 @@ var webhookScenarios = []Scenario{
 		w.submit(perdure.Submission{Kind: "job", Webhook: sink}) // that of a run does not count
 		w.refuse(perdure.CodeNotFound, &outbox.Redeliver{Tenant: tenant, DeliveryID: "msg_nothing"})
 		w.refuse(perdure.CodeWrongState, &outbox.UpdateWebhook{Tenant: tenant, ID: perdure.RunWebhookID(tenant,
-			sink), URL: new(string)})
+			sink, ""), URL: new(string)})
 	}},
 	{"what fails is sent again over a day, and then it is dead, until somebody redelivers it", func(w *World) {
 		hook, _ := w.hook("")

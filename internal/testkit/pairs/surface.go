@@ -42,7 +42,8 @@ var submission = map[string]Feature{
 	"kind": Kind, "input": none, "thread_id": Thread, "class": Process, "queue": Pause, "priority": none,
 	"timeout": Deadline, "run_at": Delay, "delay": Delay, "max_attempts": OneAttempt, "metadata": none,
 	"messages": Thread, "multitask_strategy": Thread, "on_disconnect": Defer, "webhook": Webhook,
-	"webhook_events": Webhook, "limits": none, "limit_key": none, "units": none, "name": none, "unique": none,
+	"webhook_events": Webhook, "webhook_format": Webhook,
+	"limits": none, "limit_key": none, "units": none, "name": none, "unique": none,
 	"debounce": none,
 }
 

@@ -42,6 +42,7 @@ CODES: dict[str, tuple[int, str]] = {
     "answer_invalid": (422, "The answer does not fit the form"),
     "signal_invalid": (422, "The signal does not fit the schema of its kind"),
     "never_fires": (422, "The schedule has no instant"),
+    "unknown_format": (422, "There is no such format"),
     "unknown_limit": (422, "There is no such limit"),
     "name_taken": (409, "The name is taken"),
     "not_unique": (409, "Another run has the unique key"),

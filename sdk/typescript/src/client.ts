@@ -34,6 +34,8 @@ export interface StartOptions extends CallOptions {
   foreground?: boolean;
   webhook?: string;
   webhookEvents?: string[];
+  /** The form of what the webhook receives: Perdure's own, or that of a door. */
+  webhookFormat?: "perdure" | "openai" | "langgraph";
   unique?: { key: string; while?: "live" | "waiting" | "for"; for?: Duration; onConflict?: string };
   debounce?: { key: string; for: Duration; max: Duration };
 }

@@ -34,6 +34,7 @@ export const codes = {
   answer_invalid: { status: 422, title: "The answer does not fit the form" },
   signal_invalid: { status: 422, title: "The signal does not fit the schema of its kind" },
   never_fires: { status: 422, title: "The schedule has no instant" },
+  unknown_format: { status: 422, title: "There is no such format" },
   unknown_limit: { status: 422, title: "There is no such limit" },
   name_taken: { status: 409, title: "The name is taken" },
   not_unique: { status: 409, title: "Another run has the unique key" },

@@ -23,10 +23,13 @@ var (
 	PausedKinds = Feature{Name: "paused kinds", Schema: []string{"0033_kind_pauses"}}
 	UniqueRuns  = Feature{Name: "unique and debounced runs", Schema: []string{"0036_unique"}}
 
+	// WebhookFormats: a node of the release before sends its own form.
+	WebhookFormats = Feature{Name: "formats of webhooks", Schema: []string{"0039_webhook_formats"}}
+
 	// StepLimits are in the text of a run, which a node of the release before writes without them.
 	StepLimits = Feature{Name: "limits of steps"}
 
-	Features = []Feature{Schedules, PausedKinds, Limits, UniqueRuns, StepLimits}
+	Features = []Feature{Schedules, PausedKinds, Limits, UniqueRuns, WebhookFormats, StepLimits}
 )
 
 // Unfeatured are files of the schema since 0.1.0 whose columns and tables nodes of the release before

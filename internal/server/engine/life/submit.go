@@ -122,7 +122,8 @@ func (op *Submit) Do(tx *kernel.Tx) error {
 		return err
 	}
 	if sub.Webhook != "" {
-		id, secret, err := outbox.CreateRunWebhook(tx, op.Tenant, sub.Webhook, outbox.CheckRunWebhookQuota)
+		id, secret, err := outbox.CreateRunWebhook(tx, op.Tenant, sub.Webhook, sub.WebhookFormat,
+			outbox.CheckRunWebhookQuota)
 		if err != nil {
 			return err
 		}

@@ -41,6 +41,8 @@ type Sent struct {
 	Unsent bool
 	// Gone says that the notification's content no longer exists.
 	Gone bool
+	// Silent says that the webhook's format has nothing to tell of the event.
+	Silent bool
 }
 
 // OK tells whether the receiver accepted the notification.
@@ -257,6 +259,8 @@ func recordAttempt(tx *kernel.Tx, s *Sent) (again perdure.Instant, err error) {
 		n.Tries, n.AlarmAt = n.Tries-1, tx.Now
 	case s.OK():
 		n.State, n.AlarmAt = perdure.NoteDelivered, 0
+	case s.Silent:
+		n.State, n.AlarmAt = perdure.NoteDropped, 0
 	case s.Gone || s.Status == 410 || n.Tries > int64(len(resend)):
 		n.State, n.AlarmAt = perdure.NoteDead, 0
 	default:

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -35,7 +36,9 @@ func notify(tx *kernel.Tx, r *perdure.Run, lines []perdure.Line) error {
 	events, staged := strings.Fields(r.Options.WebhookLines), &stagedIn.Of(tx).notified
 	for i := range lines {
 		l := &lines[i]
-		to, mine := hooks.match(r.ThreadID, l.Type), own
+		to, mine := slices.DeleteFunc(hooks.match(r.ThreadID, l.Type), func(k int) bool {
+			return !hooks.list[k].Tells(r)
+		}), own
 		if mine != "" && !perdure.WantsLine(events, l.Type) {
 			mine = ""
 		}
@@ -84,7 +87,7 @@ func ownWebhook(tx *kernel.Tx, r *perdure.Run) (perdure.WebhookID, error) {
 		return "", nil
 	}
 	// The run was accepted, so the quota does not apply.
-	id, _, err := CreateRunWebhook(tx, r.Tenant, url, func(*kernel.Tx, perdure.TenantID) error { return nil })
+	id, _, err := CreateRunWebhook(tx, r.Tenant, url, "", func(*kernel.Tx, perdure.TenantID) error { return nil })
 	if err == nil {
 		err = NeedWebhook(tx, r.Tenant, id, r.DeadlineAt)
 	}

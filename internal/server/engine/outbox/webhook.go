@@ -21,8 +21,9 @@ type CreateWebhook struct {
 	URL    string
 	// ThreadID is empty for all runs of the tenant.
 	ThreadID perdure.ThreadID
-	// Events default to perdure.NotifiedLines.
+	// Events default to perdure.NotifiedLines, or to those that the format tells of.
 	Events      []string
+	Format      perdure.WebhookFormat
 	Description string
 	Key         string
 
@@ -36,20 +37,24 @@ func (*CreateWebhook) Needs() []store.Ref { return nil }
 
 // Do registers the endpoint.
 func (op *CreateWebhook) Do(tx *kernel.Tx) error {
-	if err := checkWebhook(op.URL, op.Events, op.Description); err != nil {
+	w := perdure.Webhook{Tenant: op.Tenant, Scope: perdure.OfTenant, ThreadID: op.ThreadID, URL: op.URL,
+		Events: op.Events, Format: op.Format, Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
+	if err := checkWebhook(&w); err != nil {
 		return err
 	}
-	scope := perdure.OfTenant
 	if op.ThreadID != "" {
-		scope = perdure.OfThread
+		w.Scope = perdure.OfThread
 		if err := perdure.CheckName("thread_id", string(op.ThreadID)); err != nil {
 			return err
 		}
 	}
+	body := []any{op.URL, op.ThreadID, op.Events, op.Description}
+	if op.Format != "" {
+		body = append(body, op.Format)
+	}
 	var err error
-	op.Created, err = kernel.UnderKey(tx, op.Tenant, "webhook", op.Key, []any{op.URL, op.ThreadID, op.Events,
-		op.Description}, func() (string, error) {
-		err := op.register(tx, scope)
+	op.Created, err = kernel.UnderKey(tx, op.Tenant, "webhook", op.Key, body, func() (string, error) {
+		err := op.register(tx, w)
 		return string(op.Webhook.ID), err
 	}, func(id string) (err error) {
 		op.Webhook, op.Secret, err = showWebhookAgain(tx, op.Tenant, perdure.WebhookID(id), 1)
@@ -59,7 +64,10 @@ func (op *CreateWebhook) Do(tx *kernel.Tx) error {
 }
 
 // register creates the endpoint within the tenant's quota.
-func (op *CreateWebhook) register(tx *kernel.Tx, scope string) error {
+func (op *CreateWebhook) register(tx *kernel.Tx, w perdure.Webhook) error {
+	if err := requireFormat(tx, w.Format); err != nil {
+		return err
+	}
 	if err := checkWebhookQuota(tx, op.Tenant); err != nil {
 		return err
 	}
@@ -67,13 +75,11 @@ func (op *CreateWebhook) register(tx *kernel.Tx, scope string) error {
 	if err != nil {
 		return err
 	}
-	op.Webhook = perdure.Webhook{Tenant: op.Tenant, ID: perdure.WebhookID("wh_" + id), Scope: scope,
-		ThreadID: op.ThreadID, URL: op.URL, Events: op.Events,
-		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
-	op.Secret = Webhooks{tx.Engine}.secret(&op.Webhook, 1)
-	PutWebhook(tx, op.Webhook)
-	return tx.Audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope,
-		"thread_id", string(op.ThreadID))
+	w.ID = perdure.WebhookID("wh_" + id)
+	op.Webhook, op.Secret = w, Webhooks{tx.Engine}.secret(&w, 1)
+	PutWebhook(tx, w)
+	return tx.Audit(op.Tenant, perdure.AuditWebhookCreate, string(w.ID), "scope", w.Scope,
+		"thread_id", string(op.ThreadID), "format", string(w.Format))
 }
 
 // checkWebhookQuota refuses an endpoint above the tenant's quota. It writes the quota's row, so
@@ -116,24 +122,34 @@ func CheckRunWebhookQuota(tx *kernel.Tx, t perdure.TenantID) error {
 	return nil
 }
 
-// checkWebhook validates the fields of an endpoint.
-func checkWebhook(url string, events []string, description string) error {
-	if err := perdure.CheckURL("url", url); err != nil {
+// checkWebhook validates the fields of an endpoint, and fills in what its format says.
+func checkWebhook(w *perdure.Webhook) (err error) {
+	if err := perdure.CheckURL("url", w.URL); err != nil {
 		return err
 	}
-	if err := perdure.CheckEvents("events", events); err != nil {
+	if w.Format, w.Events, err = perdure.CheckFormat("format", w.Format, "events", w.Events); err != nil {
 		return err
 	}
-	return perdure.CheckText("description", description)
+	return perdure.CheckText("description", w.Description)
+}
+
+// requireFormat refuses a format while a node is connected that does not know it.
+func requireFormat(tx *kernel.Tx, f perdure.WebhookFormat) error {
+	if f == "" {
+		return nil
+	}
+	return tx.Requires(kernel.WebhookFormats)
 }
 
 // UpdateWebhook changes the fields of an endpoint that are not nil. With a Key it counts once, so
 // that a repeated call does not undo later changes.
 type UpdateWebhook struct {
-	Tenant      perdure.TenantID
-	ID          perdure.WebhookID
-	URL         *string
-	Events      *[]string
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
+	URL    *string
+	Events *[]string
+	// Format sets the events that it tells of, unless they are given beside it.
+	Format      *perdure.WebhookFormat
 	Description *string
 	// Disabled disables the endpoint, or enables it. Disabling gives up its pending notifications, which
 	// can be redelivered later. Reason says why it is disabled. Repeating it is no error.
@@ -152,8 +168,11 @@ func (op *UpdateWebhook) Do(tx *kernel.Tx) error {
 	if err != nil {
 		return err
 	}
-	_, err = kernel.UnderKey(tx, op.Tenant, "change:"+string(w.ID), op.Key, []any{op.URL, op.Events, op.Description,
-		op.Disabled}, func() (string, error) {
+	body := []any{op.URL, op.Events, op.Description, op.Disabled}
+	if op.Format != nil {
+		body = append(body, op.Format)
+	}
+	_, err = kernel.UnderKey(tx, op.Tenant, "change:"+string(w.ID), op.Key, body, func() (string, error) {
 		return "", op.change(tx, &w)
 	}, func(string) error { return nil })
 	op.Webhook = w
@@ -162,12 +181,15 @@ func (op *UpdateWebhook) Do(tx *kernel.Tx) error {
 
 // change sets the fields and stages the endpoint.
 func (op *UpdateWebhook) change(tx *kernel.Tx, w *perdure.Webhook) error {
-	if w.Scope == perdure.OfRun && (op.URL != nil || op.Events != nil) {
+	if w.Scope == perdure.OfRun && (op.URL != nil || op.Events != nil || op.Format != nil) {
 		return perdure.Errorf(perdure.CodeWrongState,
-			"the webhook of runs: its URL and its events come with each of them")
+			"the webhook of runs: its URL, its events and its format come with each of them")
 	}
 	if op.URL != nil {
 		w.URL = *op.URL
+	}
+	if op.Format != nil && *op.Format != cmp.Or(w.Format, perdure.FormatPerdure) && *op.Format != w.Format {
+		w.Format, w.Events = *op.Format, nil
 	}
 	if op.Events != nil {
 		w.Events = *op.Events
@@ -175,7 +197,7 @@ func (op *UpdateWebhook) change(tx *kernel.Tx, w *perdure.Webhook) error {
 	if op.Description != nil {
 		w.Description = *op.Description
 	}
-	if err := checkWebhook(w.URL, w.Events, w.Description); err != nil {
+	if err := checkChange(tx, op, w); err != nil {
 		return err
 	}
 	if op.Disabled != nil {
@@ -185,7 +207,19 @@ func (op *UpdateWebhook) change(tx *kernel.Tx, w *perdure.Webhook) error {
 	}
 	PutWebhook(tx, *w)
 	return tx.Audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil,
-		"events", op.Events != nil, "disabled", w.DisabledAt != 0)
+		"events", op.Events != nil, "format", string(w.Format), "disabled", w.DisabledAt != 0)
+}
+
+// checkChange validates a changed endpoint. That it has a format needs nodes that know it only if the change
+// is about what it is told: an endpoint can be disabled and enabled at any time.
+func checkChange(tx *kernel.Tx, op *UpdateWebhook, w *perdure.Webhook) error {
+	if op.Format == nil && op.Events == nil && op.URL == nil {
+		return perdure.CheckText("description", w.Description)
+	}
+	if err := checkWebhook(w); err != nil {
+		return err
+	}
+	return requireFormat(tx, w.Format)
 }
 
 // enableWebhook enables or disables an endpoint, and gives up the pending notifications of a
@@ -264,13 +298,17 @@ func (q Webhooks) Delay() time.Duration {
 	return HookTTL + store.MaxAge + 250*time.Millisecond
 }
 
-// CreateRunWebhook gives the id of the endpoint for runs that are submitted with a URL. It creates
+// CreateRunWebhook gives the id of the endpoint for runs that are submitted with a URL and a format. It creates
 // the endpoint if there is none, and then gives its secret. checkQuota refuses a new one above the
 // quota.
 func CreateRunWebhook(
-	tx *kernel.Tx, t perdure.TenantID, url string, checkQuota func(*kernel.Tx, perdure.TenantID) error,
+	tx *kernel.Tx, t perdure.TenantID, url string, f perdure.WebhookFormat,
+	checkQuota func(*kernel.Tx, perdure.TenantID) error,
 ) (id perdure.WebhookID, secret string, err error) {
-	id = perdure.RunWebhookID(t, url)
+	if err := requireFormat(tx, f); err != nil {
+		return "", "", err
+	}
+	id = perdure.RunWebhookID(t, url, f)
 	tx.DB.DependsOn(t)
 	begun := cachedHooks.Of(tx.Engine).runHooks.Begin()
 	if _, there := cachedHooks.Of(tx.Engine).runHooks.Peek(kernel.LookOf(tx), id); there {
@@ -291,8 +329,9 @@ func CreateRunWebhook(
 			return id, "", err
 		}
 		version := max(w.SecretVersion, int(q.Removed)) + 1
-		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: version,
-			CreatedAt: tx.Now, Version: w.Version}
+		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, Format: f,
+			SecretVersion: version,
+			CreatedAt:     tx.Now, Version: w.Version}
 		tx.DB.Webhooks.Put(w)
 		return id, Webhooks{tx.Engine}.secret(&w, w.SecretVersion), nil
 	}

@@ -13,10 +13,11 @@ def _webhook(id: str, *rest: str) -> str:
 
 class Webhooks(Caller):
     def create_webhook(self, url: str, *, thread_id: str = "", events: Iterable[str] | None = None,
-                       description: str = "") -> dict[str, Any]:
-        """Makes a webhook. The answer has its secret, which is told only once."""
+                       description: str = "", format: str = "") -> dict[str, Any]:
+        """Makes a webhook. The answer has its secret, which is told only once. format is the form of what it
+        receives: perdure, openai or langgraph."""
         body = fields(url=url, thread_id=thread_id or None, events=None if events is None else [*events],
-                      description=description or None)
+                      description=description or None, format=format or None)
         return dict(self.send("POST", "/api/v1/webhooks", body))
 
     def webhooks(self) -> Iterator[dict[str, Any]]:
@@ -26,7 +27,7 @@ class Webhooks(Caller):
         return dict(self.get(_webhook(id)))
 
     def change_webhook(self, id: str, **changes: Any) -> dict[str, Any]:
-        """Changes url, events, description or disabled."""
+        """Changes url, events, format, description or disabled."""
         return dict(self.send("PATCH", _webhook(id), fields(**changes)))
 
     def delete_webhook(self, id: str) -> None:

@@ -50,9 +50,15 @@ func (c *Call) connect() error {
 	if c.Key = credential(c.Request); c.Key == "" {
 		return perdure.Errorf(api.CodeUnauthorized, "send Authorization: Bearer <key>")
 	}
-	c.API = client.New(inProcess, c.Key, client.Options{Transport: c.set.transport, Retries: -1, Timeout: callTimeout})
+	c.useAPI(client.Options{Retries: -1}) // the caller repeats what is refused for the moment
 	c.Request = c.WithContext(context.WithValue(c.Context(), remoteKey{}, c.RemoteAddr))
 	return nil
+}
+
+// useAPI makes the client of the API.
+func (c *Call) useAPI(opt client.Options) {
+	opt.Transport, opt.Timeout = c.set.transport, callTimeout
+	c.API = client.New(inProcess, c.Key, opt)
 }
 
 // callTimeout bounds a call of the API that does not wait.

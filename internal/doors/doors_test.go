@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -302,6 +303,55 @@ func TestHeadersComeFirst(t *testing.T) {
 		if p := <-done; p != http.ErrAbortHandler {
 			t.Errorf("%s: the answer of a caller who hung up ended with %v, want it aborted", path, p)
 		}
+	}
+}
+
+// busy is an API that refuses every second call because the tenant has too many at the moment.
+type busy struct {
+	http.RoundTripper
+	calls atomic.Int64
+}
+
+func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.calls.Add(1)%2 == 0 {
+		return b.RoundTripper.RoundTrip(r)
+	}
+	rec := httptest.NewRecorder()
+	rec.Header().Set("Content-Type", "application/problem+json")
+	rec.WriteHeader(http.StatusTooManyRequests)
+	rec.WriteString(`{"status":429,"code":"too_many_requests"}`)
+	return rec.Result(), nil
+}
+
+// A call of the API that is refused for the moment is a refusal as long as the answer has not begun. An answer
+// that has begun does not break off for it.
+func TestBegunAnswerOutlastsRefusals(t *testing.T) {
+	look := func(c *doors.Call, ctx context.Context) (any, error) {
+		r, err := c.API.Get(ctx, perdure.RunID(c.Param("run")))
+		if err != nil {
+			return nil, err
+		}
+		return r.RunID, nil
+	}
+	w := newWorld(t, doors.Route{Method: "GET", Pattern: "/begun/{run}", Handle: func(c *doors.Call) error {
+		return c.Waiting(func(ctx context.Context, begin func() error) (any, error) {
+			if err := begin(); err != nil {
+				return nil, err
+			}
+			return look(c, ctx)
+		})
+	}}, doors.Route{Method: "GET", Pattern: "/before/{run}", Handle: func(c *doors.Call) error {
+		return c.Waiting(func(ctx context.Context, _ func() error) (any, error) { return look(c, ctx) })
+	}})
+	w.set.Connect(&busy{RoundTripper: w.Transport()})
+	id := string(w.Start(perdure.Submission{Kind: "nobody"}))
+	if status, text, _ := w.do("GET", "/doors/test/before/"+id, ""); status != 429 {
+		t.Errorf("an answer that has not begun, refused for the moment = %d %s, want 429", status, text)
+	}
+	w.set.Connect(&busy{RoundTripper: w.Transport()})
+	status, text, _ := w.do("GET", "/doors/test/begun/"+id, "")
+	if status != 200 || strings.TrimSpace(text) != `"`+id+`"` {
+		t.Errorf("an answer that has begun, refused for the moment = %d %q, want 200 and the run's id", status, text)
 	}
 }
 

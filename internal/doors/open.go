@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
 )
 
 // open is an answer that stays open: its headers are flushed, and something is written every few
@@ -44,11 +45,13 @@ func (c *Call) open(media, beat string) (o *open, ctx context.Context) {
 	return o, ctx
 }
 
-// begin flushes the headers and starts the signs of life, at once or when they were held back.
+// begin flushes the headers and starts the signs of life, at once or when they were held back. A refusal can't be
+// told from then on, so calls of the API that fail for the moment are made again.
 func (o *open) begin() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.call.accepted = true
+	o.call.useAPI(client.Options{})
 	if o.hold == 0 {
 		return o.flushHeaders()
 	}

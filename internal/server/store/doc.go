@@ -50,7 +50,7 @@
 //
 // The files build on one another: one uses names of those before it, and hardly of those after it.
 //
-//   - conn.go, idle.go, statement.go, dialect.go, sqlite.go: a connection, what is executed on
+//   - conn.go, idle.go, statement.go, alike.go, dialect.go, sqlite.go: a connection, what is executed on
 //     it, and the differences between the databases.
 //   - columns.go, table.go, damage.go, lockkeys.go: how a record becomes a row and back, also a
 //     damaged one, and which rows a statement writes.

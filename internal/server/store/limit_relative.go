@@ -26,16 +26,6 @@ import (
 // Such a batch shares the turn (Tx.takeTurn) with others of its kind. One that writes whole rows of limits has
 // the turn alone: it was decided without, found that a row has to be written whole, and is decided again.
 
-// A limitBound is what counts were raised within.
-type limitBound struct {
-	known bool
-	// mixed is set if the rate has changed in the middle of the batch.
-	mixed bool
-	most  int64         // leased and offered together
-	every time.Duration // for each unit of the rate. Zero: there is no rate
-	burst int64
-}
-
 // much is the part of a bound, in eighths, up to which counts are changed by differences.
 const much = 7
 
@@ -53,14 +43,6 @@ func (k *LimitKeyRow) Within(v *perdure.LimitValues) {
 		b.most = min(b.most, was.most)
 	}
 	k.within = b
-}
-
-// raised notes how high the counts have come, given the row before the change.
-func (k *LimitKeyRow) raised(before *LimitKeyRow) {
-	if sum := k.Leased + k.Offered; sum > before.Leased+before.Offered {
-		k.peak = max(k.peak, sum)
-	}
-	k.lent += max(0, k.OfferedUnits-before.OfferedUnits)
 }
 
 // relative tells whether the row can be written as a difference: nothing but counts has changed, and there is much

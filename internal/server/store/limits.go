@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"sync/atomic"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -64,6 +65,24 @@ type LimitKeyRow struct {
 	peak, lent int64
 	within     limitBound
 	was        *LimitKeyRow
+}
+
+// A limitBound is what counts were raised within.
+type limitBound struct {
+	known bool
+	// mixed is set if the rate has changed in the middle of the batch.
+	mixed bool
+	most  int64         // leased and offered together
+	every time.Duration // for each unit of the rate. Zero: there is no rate
+	burst int64
+}
+
+// raised notes how high the counts have come, given the row before the change.
+func (k *LimitKeyRow) raised(before *LimitKeyRow) {
+	if sum := k.Leased + k.Offered; sum > before.Leased+before.Offered {
+		k.peak = max(k.peak, sum)
+	}
+	k.lent += max(0, k.OfferedUnits-before.OfferedUnits)
 }
 
 // Ref names the limit and its key.

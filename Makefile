@@ -97,11 +97,11 @@ endif
 
 # The tests with the mark Long, and the long forms of tests whose short forms are in test-plain: many kills, many power
 # losses, and so many seeds of the simulator that the campaign can be checked for the situations and pairs that it has
-# to reach. The packages of LASTING have tests with the mark.
+# to reach. The packages of LASTING have tests with the mark. One is tested at a time: fleets under faults want processors.
 LONG := TestPowerLoss|TestKillsUnderLoad|TestKillDuringGroup|TestKillAroundLast
 LASTING := ./e2e ./e2e/chaos ./sdk/typescript ./sdk/python
 test-long: python3 typescript clients chromium
-	$(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) -run "$$(.ci/left-out Long)" $(LASTING)
+	$(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p 1 -run "$$(.ci/left-out Long)" $(LASTING)
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),250) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestSeeds|TestBothStores'
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),40) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestRunsGoOnAnew|TestFlowControl'
 	PERDURE_KILLS=50 PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run '$(LONG)'

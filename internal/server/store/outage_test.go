@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,9 +14,27 @@ import (
 	"github.com/perdure/perdure/internal/server/store/pg"
 )
 
+// A logText is what was logged, also by timers.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *logText) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(b)
+}
+
+func (t *logText) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
 // loggedOutage gives an outage with its logger, and the lines that were written.
 func loggedOutage() (o *outage, log *slog.Logger, lines func() []string) {
-	var text bytes.Buffer
+	var text logText
 	out := slog.New(slog.NewTextHandler(&text, nil))
 	o = &outage{out: out}
 	return o, slog.New(folding{out.Handler(), o}), func() []string {

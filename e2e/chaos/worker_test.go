@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	notify "os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -288,7 +289,8 @@ func results(answer []byte, ops []Op) {
 	}
 }
 
-// lost reads the answer to a heartbeat: the leases that are lost.
+// lost reads the answer to a heartbeat: the leases that are lost, and those that were not extended, because a
+// connection that is cut still holds their rows locked.
 func lost(answer []byte, ops []Op) {
 	var out api.Beaten
 	if json.Unmarshal(answer, &out) != nil {
@@ -296,7 +298,7 @@ func lost(answer []byte, ops []Op) {
 	}
 	for i := range ops {
 		ops[i].Answer, ops[i].Code = ok, ""
-		for _, l := range out.Lost {
+		for _, l := range slices.Concat(out.Lost, out.Later) {
 			if string(l.RunID) == ops[i].Run && l.Epoch == ops[i].Epoch && l.Error != nil {
 				ops[i].Answer, ops[i].Code = refused, string(l.Error.Code)
 			}

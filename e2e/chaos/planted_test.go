@@ -358,7 +358,7 @@ func TestLockedLeaseIsNotRenewed(t *testing.T) {
 	ops := []Op{{Call: beat, Run: "r", Epoch: 1}, {Call: beat, Run: "s", Epoch: 2}}
 	lost([]byte(`{"lost":[],"cancel":[],"later":[{"run_id":"s","epoch":2,"error":{"code":"unavailable"}}]}`), ops)
 	if ops[0].Answer != ok || ops[1].Answer != refused || ops[1].aboutLease() {
-		t.Errorf("heartbeats = %v, want the first one accepted, and the second one refused without news of its lease", ops)
+		t.Errorf("heartbeats = %v, want the first accepted, and the second refused without news of its lease", ops)
 	}
 }
 

@@ -82,8 +82,10 @@ test-all: test ## the same, then the race detector, planted faults and the long 
 	$(STAGE) planted $(MAKE) --no-print-directory planted
 	$(STAGE) long $(MAKE) --no-print-directory test-long
 
+# The package that takes longest is named first: as one of the last it would run alone in the end.
 test-plain: python3 typescript clients chromium
-	PERDURE_SIM_SEEDS=$(or $(SEEDS),$(SHORT_SEEDS)) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) -skip "$$(.ci/left-out Long)" ./...
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),$(SHORT_SEEDS)) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) -skip "$$(.ci/left-out Long)" \
+		./internal/testkit/conformance ./...
 
 test-postgres: python3
 	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) -skip "$$(.ci/left-out NoStore)" $(STORED)

@@ -19,38 +19,42 @@ import (
 // place in the run's log, and all that a node needs to go on. A run that never began is left out, because it
 // may be cancelled at any time and in any order.
 
-// followers counts the streams of threads that are open. An idle one asks the API for a new run every second,
-// so their number is bounded.
+// followers counts the streams of threads that are open. An idle one is no stream of the API: it asks for a new
+// run every second. So their number is bounded here, on each node, for all and for each tenant.
 type followers struct {
-	mu    sync.Mutex
-	total int
-	keys  map[string]int
+	mu      sync.Mutex
+	total   int
+	tenants map[perdure.TenantID]int
 }
 
 const (
-	maxFollowers       = 1000
-	maxFollowersPerKey = 100
+	maxFollowers          = 1000
+	maxFollowersPerTenant = 100
 	// idlePause is the time between two looks at a thread without a live run.
 	idlePause = time.Second
 )
 
-func (f *followers) enter(key string) (leave func(), err error) {
+func (f *followers) enter(tenant perdure.TenantID) (leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.total >= maxFollowers || f.keys[key] >= maxFollowersPerKey {
+	switch {
+	case f.tenants[tenant] >= maxFollowersPerTenant:
+		return nil, perdure.Errorf(perdure.CodeTooMany, "%d streams of threads are open, as many as a tenant may have "+
+			"on a node; close one, or follow runs", maxFollowersPerTenant)
+	case f.total >= maxFollowers:
 		return nil, perdure.Errorf(perdure.CodeUnavailable, "too many streams of threads are open; try again later")
 	}
-	if f.keys == nil {
-		f.keys = make(map[string]int)
+	if f.tenants == nil {
+		f.tenants = make(map[perdure.TenantID]int)
 	}
 	f.total++
-	f.keys[key]++
+	f.tenants[tenant]++
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.total--
-		if f.keys[key]--; f.keys[key] == 0 {
-			delete(f.keys, key)
+		if f.tenants[tenant]--; f.tenants[tenant] == 0 {
+			delete(f.tenants, tenant)
 		}
 	}, nil
 }
@@ -121,7 +125,11 @@ func (d *door) streamThread(c *doors.Call) error {
 	if err := f.seek(c.Header.Get("Last-Event-ID")); err != nil {
 		return err
 	}
-	leave, err := d.enter(c.Key)
+	caller, err := c.API.Session(c.Context())
+	if err != nil {
+		return err
+	}
+	leave, err := d.enter(caller.Tenant)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
 	"github.com/perdure/perdure/internal/testkit/servertest"
 )
@@ -209,4 +213,49 @@ func TestRunCancelledInQueueIsNoCheckpoint(t *testing.T) {
 	if strings.TrimSpace(older) != "[]" {
 		t.Errorf("the history before the first run = %s, want none", older)
 	}
+}
+
+// A tenant has a bounded number of streams of threads, however many keys it has, and leaves room to others.
+func TestStreamsOfThreadsAreSharedByTenants(t *testing.T) {
+	w := newWorld(t)
+	open := func(key, thread string) (status int, res *http.Response) {
+		t.Helper()
+		w.key = key
+		res = w.open("GET", "/threads/"+thread+"/stream", "")
+		t.Cleanup(func() { res.Body.Close() })
+		return res.StatusCode, res
+	}
+	root := w.key
+	th := w.thread()
+	scopes := []perdure.Scope{perdure.ScopeCreate, perdure.ScopeRead}
+	keys := []string{w.tenantKey(scopes...), w.tenantKey(scopes...)}
+	var first *http.Response
+	for i := range 100 {
+		status, res := open(keys[i%2], th)
+		if status != 200 {
+			t.Fatalf("stream %d of a thread = %d %s", i, status, w.read(res))
+		}
+		if first == nil {
+			first = res
+		}
+	}
+	for _, key := range keys {
+		if status, res := open(key, th); status != 429 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("stream 101 of a tenant = %d, want 429 with Retry-After", status)
+		}
+	}
+	other, err := admin.New(w.Client()).CreateTenantKey(w.Ctx, "other", api.CreateKey{Name: "k",
+		Scopes: []string{"runs:create", "runs:read"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = other.Secret
+	if status, _ := open(other.Secret, w.thread()); status != 200 {
+		t.Errorf("the first stream of another tenant = %d, want 200", status)
+	}
+	first.Body.Close()
+	eventually.True(t, "a stream that was closed leaves room", func() bool {
+		status, _ := open(root, th)
+		return status == 200
+	})
 }

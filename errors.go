@@ -14,6 +14,7 @@ const (
 	CodeInvalid          Code = "invalid"             // the input is malformed; Field says where
 	CodeTooLarge         Code = "too_large"           // a value or a batch is over its limit
 	CodeOverBound        Code = "over_bound"          // well-formed, but more than one call or one run may have
+	CodeUnprocessable    Code = "unprocessable"       // well-formed, but what it says can't be done; Field says where
 	CodeNotFound         Code = "not_found"           // the tenant has no such thing
 	CodeStaleEpoch       Code = "stale_epoch"         // the worker no longer holds the lease; it stops the run
 	CodeWrongState       Code = "wrong_state"         // the run is not in a state that allows this
@@ -106,6 +107,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 // Invalid returns an Error for a malformed field.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// Unprocessable returns an Error for a field that is well-formed, with a value that can't be or that
+// does not go with another one: a limit of 0, a time zone that there is not.
+func Unprocessable(field, format string, args ...any) *Error {
+	return &Error{Code: CodeUnprocessable, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
 // OverBound returns an Error for a field that is well-formed but over a limit of one call or one

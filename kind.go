@@ -211,7 +211,7 @@ func (d *KindDef) Validate() error {
 		return err
 	}
 	if d.Concurrency < 0 || d.Concurrency > maxLimitCount {
-		return Invalid("concurrency", "%d does not lie between 1 and %d", d.Concurrency, maxLimitCount)
+		return Unprocessable("concurrency", "%d does not lie between 1 and %d", d.Concurrency, maxLimitCount)
 	}
 	if err := checkSchema("input_schema", d.InputSchema); err != nil {
 		return err

@@ -179,13 +179,13 @@ func (x *LimitRate) Take(full, now Instant, units int) Instant {
 func (x *LimitRate) Validate(field string) error {
 	switch {
 	case x.Count == 0:
-		return Invalid(field+".count", "is 0: close the limit if nothing is to be granted")
+		return Unprocessable(field+".count", "is 0: close the limit if nothing is to be granted")
 	case x.Count < 0 || x.Count > maxLimitCount:
-		return Invalid(field+".count", "%d does not lie between 1 and %d", x.Count, maxLimitCount)
+		return Unprocessable(field+".count", "%d does not lie between 1 and %d", x.Count, maxLimitCount)
 	case time.Duration(x.Per) < minLimitPer || time.Duration(x.Per) > maxLimitPer:
-		return Invalid(field+".per", "must lie between %s and %s", minLimitPer, maxLimitPer)
+		return Unprocessable(field+".per", "must lie between %s and %s", minLimitPer, maxLimitPer)
 	case x.Burst < 0 || x.Burst > maxLimitCount:
-		return Invalid(field+".burst", "%d does not lie between 1 and %d", x.Burst, maxLimitCount)
+		return Unprocessable(field+".burst", "%d does not lie between 1 and %d", x.Burst, maxLimitCount)
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (v *LimitValues) Overlay(upper *LimitValues) {
 // Validate checks the values.
 func (v *LimitValues) Validate() error {
 	if v.Concurrency < 0 || v.Concurrency > maxLimitCount {
-		return Invalid("concurrency", "%d does not lie between 1 and %d", v.Concurrency, maxLimitCount)
+		return Unprocessable("concurrency", "%d does not lie between 1 and %d", v.Concurrency, maxLimitCount)
 	}
 	if v.Rate != nil {
 		return v.Rate.Validate("rate")
@@ -243,21 +243,21 @@ func CheckLimitKey(field, key string) error {
 // checkLimits checks the limits that a request names.
 func checkLimits(prefix string, names []string, key string, units int) error {
 	if len(names) > maxLimits {
-		return Invalid(prefix+"limits", "has %d limits; a run takes %d", len(names), maxLimits)
+		return Unprocessable(prefix+"limits", "has %d limits; a run takes %d", len(names), maxLimits)
 	}
 	for i, name := range names {
 		if err := CheckLimitName(fmt.Sprintf("%slimits[%d]", prefix, i), name); err != nil {
 			return err
 		}
 		if slices.Contains(names[:i], name) {
-			return Invalid(prefix+"limits", "names %q twice", name)
+			return Unprocessable(prefix+"limits", "names %q twice", name)
 		}
 	}
 	if err := CheckLimitKey(prefix+"limit_key", key); err != nil {
 		return err
 	}
 	if units < 0 || units > maxLimitCount {
-		return Invalid(prefix+"units", "%d does not lie between 1 and %d", units, maxLimitCount)
+		return Unprocessable(prefix+"units", "%d does not lie between 1 and %d", units, maxLimitCount)
 	}
 	return nil
 }
@@ -272,7 +272,7 @@ func checkPointer(field, p string) error {
 		bad = p[i] == '~' && (i+1 == len(p) || p[i+1] != '0' && p[i+1] != '1')
 	}
 	if bad {
-		return Invalid(field, "%q is no JSON Pointer, such as /customer/id", p)
+		return Unprocessable(field, "%q is no JSON Pointer, such as /customer/id", p)
 	}
 	return nil
 }
@@ -295,7 +295,7 @@ func (c *LimitClosure) Validate(field string) error {
 		return err
 	}
 	if c.ClosedFor < Duration(minDuration) || time.Duration(c.ClosedFor) > MaxLimitClosed {
-		return Invalid(field+".closed_for", "must lie between %s and %s", minDuration, MaxLimitClosed)
+		return Unprocessable(field+".closed_for", "must lie between %s and %s", minDuration, MaxLimitClosed)
 	}
 	return checkText(field+".reason", c.Reason)
 }

@@ -30,7 +30,7 @@ func (t *LimitTake) Taken() int { return max(1, t.Units) }
 // CheckTakes checks what a step takes.
 func CheckTakes(field string, takes []LimitTake) error {
 	if len(takes) == 0 || len(takes) > maxLimits {
-		return Invalid(field, "names 1 to %d limits", maxLimits)
+		return Unprocessable(field, "names 1 to %d limits", maxLimits)
 	}
 	for i := range takes {
 		t, at := &takes[i], fmt.Sprintf("%s[%d]", field, i)
@@ -41,10 +41,10 @@ func CheckTakes(field string, takes []LimitTake) error {
 			return err
 		}
 		if t.Units < 0 || t.Units > maxLimitCount {
-			return Invalid(at+".units", "%d does not lie between 1 and %d", t.Units, maxLimitCount)
+			return Unprocessable(at+".units", "%d does not lie between 1 and %d", t.Units, maxLimitCount)
 		}
 		if slices.ContainsFunc(takes[:i], func(x LimitTake) bool { return x.Name == t.Name }) {
-			return Invalid(at+".name", "%q is named twice", t.Name)
+			return Unprocessable(at+".name", "%q is named twice", t.Name)
 		}
 	}
 	return nil

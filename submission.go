@@ -161,7 +161,7 @@ func (s *Submission) Validate() error {
 		return err
 	}
 	if s.Unique != nil && s.Name != "" {
-		return Invalid("unique", "does not go with name, which only one run ever has")
+		return Unprocessable("unique", "does not go with name, which only one run ever has")
 	}
 	if err := s.checkDebounce(); err != nil {
 		return err

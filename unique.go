@@ -116,9 +116,9 @@ func (u *Unique) validate(field string, conflicts []UniqueConflict) error {
 	}
 	switch {
 	case u.While == UniqueFor && (u.For <= 0 || time.Duration(u.For) > maxUniqueFor):
-		return Invalid(field+".for", "must lie between 1s and %s", maxUniqueFor)
+		return Unprocessable(field+".for", "must lie between 1s and %s", maxUniqueFor)
 	case u.While != UniqueFor && u.For != 0:
-		return Invalid(field+".for", "goes with while \"for\"")
+		return Unprocessable(field+".for", "goes with while \"for\"")
 	}
 	u.OnConflict = cmp.Or(u.OnConflict, conflicts[0])
 	return oneOf(field+".on_conflict", u.OnConflict, conflicts)
@@ -146,21 +146,21 @@ func (s *Submission) checkDebounce() error {
 	}
 	switch {
 	case s.Name != "":
-		return Invalid("debounce", "does not go with name: a name is that of one submission")
+		return Unprocessable("debounce", "does not go with name: a name is that of one submission")
 	case s.Unique != nil:
-		return Invalid("debounce", "does not go with unique: give one of them")
+		return Unprocessable("debounce", "does not go with unique: give one of them")
 	case d.For <= 0:
-		return Invalid("debounce.for", "must be a time after which the run begins, such as 30s")
+		return Unprocessable("debounce.for", "must be a time after which the run begins, such as 30s")
 	case d.Max < d.For:
-		return Invalid("debounce.max", "is shorter than debounce.for: give at least %s", d.For)
+		return Unprocessable("debounce.max", "is shorter than debounce.for: give at least %s", d.For)
 	case time.Duration(d.Max) > MaxWait:
-		return Invalid("debounce.max", "is longer than %s", MaxWait)
+		return Unprocessable("debounce.max", "is longer than %s", MaxWait)
 	case s.RunAt != 0:
-		return Invalid("run_at", "does not go with debounce, which says when the run begins")
+		return Unprocessable("run_at", "does not go with debounce, which says when the run begins")
 	case s.Delay != 0:
-		return Invalid("delay", "does not go with debounce, which says when the run begins")
+		return Unprocessable("delay", "does not go with debounce, which says when the run begins")
 	case s.ThreadID != "":
-		return Invalid("thread_id", "does not go with debounce: the runs of a thread take turns")
+		return Unprocessable("thread_id", "does not go with debounce: the runs of a thread take turns")
 	case len(s.Input) > MaxDebounced:
 		return &Error{Code: CodeTooLarge, Field: "input", Message: "a debounced run takes at most 64 KiB"}
 	}

@@ -68,6 +68,7 @@ type CodeDef struct {
 var Codes = []CodeDef{
 	{perdure.CodeInvalid, http.StatusBadRequest, "The request is malformed"},
 	{perdure.CodeTooLarge, http.StatusRequestEntityTooLarge, "Something is over its limit"},
+	{perdure.CodeUnprocessable, http.StatusUnprocessableEntity, "What it says can't be done"},
 	{perdure.CodeOverBound, http.StatusUnprocessableEntity, "It is more than one call or one run takes"},
 	{perdure.CodeNotFound, http.StatusNotFound, "There is no such thing"},
 	{perdure.CodeStaleEpoch, http.StatusConflict, "The lease was taken away"},

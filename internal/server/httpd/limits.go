@@ -19,7 +19,7 @@ func limitValues(concurrency *int, rate *perdure.LimitRate) (v perdure.LimitValu
 	v.Rate = rate
 	if concurrency != nil {
 		if v.Concurrency = *concurrency; v.Concurrency == 0 {
-			return v, perdure.Invalid("concurrency", "is 0: close the limit if nothing is to be granted")
+			return v, perdure.Unprocessable("concurrency", "is 0: close the limit if nothing is to be granted")
 		}
 	}
 	return v, nil

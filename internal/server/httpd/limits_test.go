@@ -60,32 +60,32 @@ func TestBadLimitsAreRefused(t *testing.T) {
 	w.makeLimit("keyed")
 	w.do("PUT", "/api/v1/limits/plain", `{"rate":{"count":5,"per":"1s"}}`).is(201)
 	for _, x := range []struct{ method, path, body, code, field string }{
-		{"PUT", "/api/v1/limits/x", `{}`, "invalid", "concurrency"},
-		{"PUT", "/api/v1/limits/x", `{"concurrency":0}`, "invalid", "concurrency"},
-		{"PUT", "/api/v1/limits/x", `{"concurrency":1000001}`, "invalid", "concurrency"},
-		{"PUT", "/api/v1/limits/x", `{"rate":{"count":0,"per":"1s"}}`, "invalid", "rate.count"},
-		{"PUT", "/api/v1/limits/x", `{"rate":{"count":1,"per":"10ms"}}`, "invalid", "rate.per"},
-		{"PUT", "/api/v1/limits/x", `{"rate":{"count":1,"per":"25h"}}`, "invalid", "rate.per"},
+		{"PUT", "/api/v1/limits/x", `{}`, "unprocessable", "concurrency"},
+		{"PUT", "/api/v1/limits/x", `{"concurrency":0}`, "unprocessable", "concurrency"},
+		{"PUT", "/api/v1/limits/x", `{"concurrency":1000001}`, "unprocessable", "concurrency"},
+		{"PUT", "/api/v1/limits/x", `{"rate":{"count":0,"per":"1s"}}`, "unprocessable", "rate.count"},
+		{"PUT", "/api/v1/limits/x", `{"rate":{"count":1,"per":"10ms"}}`, "unprocessable", "rate.per"},
+		{"PUT", "/api/v1/limits/x", `{"rate":{"count":1,"per":"25h"}}`, "unprocessable", "rate.per"},
 		{"PUT", "/api/v1/limits/kind:x", `{"concurrency":1}`, "invalid", "name"},
-		{"PUT", "/api/v1/limits/keyed", `{"concurrency":1}`, "invalid", "per_key"},
-		{"PUT", "/api/v1/limits/plain/keys/a", `{"concurrency":1}`, "invalid", "key"},
+		{"PUT", "/api/v1/limits/keyed", `{"concurrency":1}`, "unprocessable", "per_key"},
+		{"PUT", "/api/v1/limits/plain/keys/a", `{"concurrency":1}`, "unprocessable", "key"},
 		{"PUT", "/api/v1/limits/keyed/keys/a", `{}`, "invalid", "concurrency"},
 		{"POST", "/api/v1/limits/plain/close", `{}`, "invalid", "for"},
 		{"POST", "/api/v1/limits/plain/close", `{"for":"1m","until":"2100-01-01T00:00:00Z"}`, "invalid", "for"},
-		{"POST", "/api/v1/limits/plain/close", `{"for":"1m","key":"a"}`, "invalid", "key"},
+		{"POST", "/api/v1/limits/plain/close", `{"for":"1m","key":"a"}`, "unprocessable", "key"},
 		{"POST", "/api/v1/runs", `{"kind":"k","limits":["nowhere"]}`, "unknown_limit", "limits"},
-		{"POST", "/api/v1/runs", `{"kind":"k","limits":["a","b","c","d","e"]}`, "invalid", "limits"},
-		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain","plain"]}`, "invalid", "limits"},
-		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain"],"units":6}`, "invalid", "units"},
-		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain"],"units":-1}`, "invalid", "units"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["a","b","c","d","e"]}`, "unprocessable", "limits"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain","plain"]}`, "unprocessable", "limits"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain"],"units":6}`, "unprocessable", "units"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain"],"units":-1}`, "unprocessable", "units"},
 		{"POST", "/api/v1/runs", `{"kind":"k","limits":["keyed"],"limit_key":"a\u0001"}`, "invalid", "limit_key"},
-		{"PUT", "/api/v1/kinds/k", `{"limit_key_from":"customer"}`, "invalid", "limit_key_from"},
-		{"PUT", "/api/v1/kinds/k", `{"limit_key_from":"/a~2"}`, "invalid", "limit_key_from"},
-		{"PUT", "/api/v1/kinds/k", `{"limits":["a","b","c","d","e"]}`, "invalid", "limits"},
-		{"PUT", "/api/v1/kinds/k", `{"concurrency":-1}`, "invalid", "concurrency"},
+		{"PUT", "/api/v1/kinds/k", `{"limit_key_from":"customer"}`, "unprocessable", "limit_key_from"},
+		{"PUT", "/api/v1/kinds/k", `{"limit_key_from":"/a~2"}`, "unprocessable", "limit_key_from"},
+		{"PUT", "/api/v1/kinds/k", `{"limits":["a","b","c","d","e"]}`, "unprocessable", "limits"},
+		{"PUT", "/api/v1/kinds/k", `{"concurrency":-1}`, "unprocessable", "concurrency"},
 	} {
 		status := 400
-		if x.code == "unknown_limit" {
+		if x.code != "invalid" {
 			status = 422
 		}
 		t.Run(fmt.Sprint(x.method, x.path, x.body), func(t *testing.T) {
@@ -125,6 +125,6 @@ func TestLimitsOfAQueueOverHTTP(t *testing.T) {
 		t.Errorf("the kind shows %v, want no limit that is missing", k)
 	}
 	w.do("PUT", "/api/v1/limits/queue:x", `{"concurrency":1}`).refuses(400, "invalid")
-	w.do("PUT", "/api/v1/queues/shop", `{"concurrency":-1}`).refuses(400, "invalid")
+	w.do("PUT", "/api/v1/queues/shop", `{"concurrency":-1}`).refuses(422, "unprocessable")
 	w.do("PUT", "/api/v1/queues/shop", `{"concurrent":1}`).refuses(400, "invalid")
 }

@@ -62,17 +62,17 @@ func TestRefusedSchedules(t *testing.T) {
 		body, code, field string
 		status            int
 	}{
-		{`{"kind":"x"}`, "invalid", "cron", 400},
-		{`{"kind":"x","cron":"* * * * *","every":"1m"}`, "invalid", "cron", 400},
+		{`{"kind":"x"}`, "unprocessable", "cron", 422},
+		{`{"kind":"x","cron":"* * * * *","every":"1m"}`, "unprocessable", "cron", 422},
 		{`{"kind":"x","cron":"30 2 30 2 *"}`, "never_fires", "cron", 422},
-		{`{"kind":"x","cron":"* * * * *","timezone":"Mars/Base"}`, "invalid", "timezone", 400},
-		{`{"kind":"x","every":"1s"}`, "invalid", "every", 400},
-		{`{"kind":"x","every":"1h","delay":"1m"}`, "invalid", "delay", 400},
+		{`{"kind":"x","cron":"* * * * *","timezone":"Mars/Base"}`, "unprocessable", "timezone", 422},
+		{`{"kind":"x","every":"1s"}`, "unprocessable", "every", 422},
+		{`{"kind":"x","every":"1h","delay":"1m"}`, "unprocessable", "delay", 422},
 		{`{"kind":"x","every":"1h","wait":"1m"}`, "invalid", "wait", 400},
 		{`{"every":"1h"}`, "invalid", "kind", 400},
 		{`{"kind":"x","every":"1h","start_at":"2026-01-02T00:00:00Z","end_at":"2026-01-01T00:00:00Z"}`,
-			"invalid", "end_at", 400},
-		{`{"kind":"x","every":"1h","overlap":"never"}`, "invalid", "overlap", 400},
+			"unprocessable", "end_at", 422},
+		{`{"kind":"x","every":"1h","overlap":"never"}`, "unprocessable", "overlap", 422},
 		{fmt.Sprintf(`{"kind":"x","every":"1h","input":%q}`, strings.Repeat("a", 70_000)), "too_large", "input", 413},
 	} {
 		p := w.do("PUT", "/api/v1/schedules/s", x.body).refuses(x.status, x.code)

@@ -47,13 +47,13 @@ func parseCron(text string) (c cron, err error) {
 	if strings.HasPrefix(text, "@") {
 		long, ok := shorthands[strings.ToLower(text)]
 		if !ok {
-			return c, perdure.Invalid("cron", "%.40q is none of @hourly, @daily, @weekly, @monthly, @yearly", text)
+			return c, perdure.Unprocessable("cron", "%.40q is none of @hourly, @daily, @weekly, @monthly, @yearly", text)
 		}
 		text = long
 	}
 	parts := strings.Fields(text)
 	if len(parts) != len(cronFields) {
-		return c, perdure.Invalid("cron", "has %d fields; an expression has five: minute, hour, day of the month, "+
+		return c, perdure.Unprocessable("cron", "has %d fields; an expression has five: minute, hour, day of the month, "+
 			"month, day of the week, such as \"30 2 * * mon-fri\"", len(parts))
 	}
 	for i, to := range []*uint64{&c.minutes, &c.hours, &c.days, &c.months, &c.weekdays} {
@@ -123,7 +123,7 @@ func (f *field) number(text string) (int, error) {
 }
 
 func (f *field) refuse(form string, args ...any) error {
-	err := perdure.Invalid("cron", form, args...)
+	err := perdure.Unprocessable("cron", form, args...)
 	err.Message = f.name + ": " + err.Message
 	return err
 }

@@ -83,7 +83,7 @@ func NewClock(p *Plan, id string, anchor perdure.Instant) (*Clock, error) {
 	}
 	if p.Timezone != "" {
 		if c.zone, err = time.LoadLocation(p.Timezone); err != nil {
-			return nil, perdure.Invalid("timezone", "%.60q is no time zone of the IANA database, such as "+
+			return nil, perdure.Unprocessable("timezone", "%.60q is no time zone of the IANA database, such as "+
 				"\"Europe/Berlin\"", p.Timezone)
 		}
 	}
@@ -97,22 +97,22 @@ func NewClock(p *Plan, id string, anchor perdure.Instant) (*Clock, error) {
 func (p *Plan) validate() error {
 	switch {
 	case (p.Cron == "") == (p.Every == 0):
-		return perdure.Invalid("cron", "give either cron or every")
+		return perdure.Unprocessable("cron", "give either cron or every")
 	case len(p.Cron) > maxText || len(p.Timezone) > maxText:
-		return perdure.Invalid("cron", "takes at most %d bytes", maxText)
+		return perdure.Unprocessable("cron", "takes at most %d bytes", maxText)
 	case p.Timezone != "" && p.Cron == "":
-		return perdure.Invalid("timezone", "goes with cron")
+		return perdure.Unprocessable("timezone", "goes with cron")
 	case p.Timezone == "Local":
-		return perdure.Invalid("timezone", "\"Local\" would be another zone on another node; name one, such as "+
+		return perdure.Unprocessable("timezone", "\"Local\" would be another zone on another node; name one, such as "+
 			"\"Europe/Berlin\"")
 	case p.Every != 0 && (time.Duration(p.Every) < MinEvery || time.Duration(p.Every) > MaxEvery):
-		return perdure.Invalid("every", "must lie between %s and %s", MinEvery, perdure.Duration(MaxEvery))
+		return perdure.Unprocessable("every", "must lie between %s and %s", MinEvery, perdure.Duration(MaxEvery))
 	case time.Duration(p.Every)%time.Second != 0:
-		return perdure.Invalid("every", "takes whole seconds")
+		return perdure.Unprocessable("every", "takes whole seconds")
 	case p.Jitter < 0 || time.Duration(p.Jitter) > MaxJitter:
-		return perdure.Invalid("jitter", "must lie between 0s and %s", MaxJitter)
+		return perdure.Unprocessable("jitter", "must lie between 0s and %s", MaxJitter)
 	case p.StartAt != 0 && p.EndAt != 0 && p.EndAt <= p.StartAt:
-		return perdure.Invalid("end_at", "must lie after start_at")
+		return perdure.Unprocessable("end_at", "must lie after start_at")
 	}
 	if p.Overlap == "" {
 		p.Overlap = OverlapAllow
@@ -123,12 +123,12 @@ func (p *Plan) validate() error {
 	switch p.Overlap {
 	case OverlapAllow, OverlapSkip, OverlapQueue, OverlapCancelOld:
 	default:
-		return perdure.Invalid("overlap", "%.20q is none of allow, skip, queue, cancel_old", p.Overlap)
+		return perdure.Unprocessable("overlap", "%.20q is none of allow, skip, queue, cancel_old", p.Overlap)
 	}
 	switch p.Missed {
 	case MissedOnce, MissedSkip, MissedAll:
 	default:
-		return perdure.Invalid("missed", "%.20q is none of once, skip, all", p.Missed)
+		return perdure.Unprocessable("missed", "%.20q is none of once, skip, all", p.Missed)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ var rateScenarios = []Scenario{
 		w.check(len(w.poll("w1", 5)) == 0, "the second is leased too early")
 		w.pass(2 * time.Second)
 		w.check(len(w.poll("w1", 5)) == 1, "the second is not leased")
-		w.refuse(perdure.CodeInvalid, &life.Submit{Tenant: tenant,
+		w.refuse(perdure.CodeUnprocessable, &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "task", Limits: []string{"l"}, Units: 61}})
 	}},
 	{"nothing is granted under a limit that is closed, until its time or until it is opened", func(w *World) {
@@ -153,9 +153,9 @@ var rateScenarios = []Scenario{
 		free := w.submit(perdure.Submission{Kind: "job", Queue: "slow"})
 		w.check(free.Options.Limits == nil, "a run of a queue without limits is under %v", free.Options.Limits)
 
-		w.refuse(perdure.CodeInvalid, &rules.PutQueueLimits{Tenant: tenant, Queue: "slow", Concurrency: -1})
+		w.refuse(perdure.CodeUnprocessable, &rules.PutQueueLimits{Tenant: tenant, Queue: "slow", Concurrency: -1})
 		w.refuse(perdure.CodeInvalid, &rules.PutQueueLimits{Tenant: tenant, Queue: "", Concurrency: 1})
-		w.refuse(perdure.CodeInvalid, &rules.PutQueueLimits{Tenant: tenant, Queue: "slow",
+		w.refuse(perdure.CodeUnprocessable, &rules.PutQueueLimits{Tenant: tenant, Queue: "slow",
 			Limits: []string{"a", "b", "c", "d", "e"}})
 	}},
 	{"a greater concurrency of a kind is noticed soon", func(w *World) {

@@ -18,6 +18,7 @@ class Problem(Exception):
 CODES: dict[str, tuple[int, str]] = {
     "invalid": (400, "The request is malformed"),
     "too_large": (413, "Something is over its limit"),
+    "unprocessable": (422, "What it says can't be done"),
     "over_bound": (422, "It is more than one call or one run takes"),
     "not_found": (404, "There is no such thing"),
     "stale_epoch": (409, "The lease was taken away"),

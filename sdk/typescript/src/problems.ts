@@ -10,6 +10,7 @@ import { isObject, parse } from "./json.js";
 export const codes = {
   invalid: { status: 400, title: "The request is malformed" },
   too_large: { status: 413, title: "Something is over its limit" },
+  unprocessable: { status: 422, title: "What it says can't be done" },
   over_bound: { status: 422, title: "It is more than one call or one run takes" },
   not_found: { status: 404, title: "There is no such thing" },
   stale_epoch: { status: 409, title: "The lease was taken away" },

@@ -74,7 +74,8 @@ func (op *Heartbeat) Do(tx *kernel.Tx) error {
 			errors.As(err, &res.Error)
 			op.Later = append(op.Later, res)
 		case errors.As(err, &res.Error):
-			if code := res.Error.Code; code == perdure.CodeInvalid || code == perdure.CodeTooLarge {
+			switch res.Error.Code {
+			case perdure.CodeInvalid, perdure.CodeTooLarge, perdure.CodeUnprocessable:
 				// A malformed beat fails the whole call. As a lost lease it would make the worker
 				// stop its work.
 				return err

@@ -57,7 +57,7 @@ func (op *PutLimit) check() error {
 		return err
 	}
 	if op.Values.Concurrency == 0 && op.Values.Rate == nil {
-		return perdure.Invalid("concurrency", "give a concurrency of at least 1, a rate, or both; "+
+		return perdure.Unprocessable("concurrency", "give a concurrency of at least 1, a rate, or both; "+
 			"close the limit if nothing is to be granted")
 	}
 	return op.Values.Validate()
@@ -78,7 +78,7 @@ func (op *PutLimit) put(tx *kernel.Tx) error {
 	exists := known && row.DeletedAt == 0
 	switch {
 	case exists && row.PerKey != op.PerKey:
-		return perdure.Invalid("per_key", "can't be changed: delete the limit and make it anew")
+		return perdure.Unprocessable("per_key", "can't be changed: delete the limit and make it anew")
 	case exists && row.Description == op.Description && row.Spec == spec:
 		op.Limit = row
 		return nil
@@ -197,7 +197,7 @@ func (op *PutLimitKey) put(tx *kernel.Tx) error {
 		return err
 	}
 	if !limit.PerKey {
-		return perdure.Invalid("key", "limit %s has no keys: it was made without per_key", op.Name)
+		return perdure.Unprocessable("key", "limit %s has no keys: it was made without per_key", op.Name)
 	}
 	row, err := countsOf(tx, op.Tenant, perdure.LimitRef{Limit: op.Name, Key: op.LimitKey})
 	if err != nil {
@@ -262,7 +262,7 @@ func (op *CloseLimit) Do(tx *kernel.Tx) error {
 			return "", err
 		}
 		if op.LimitKey != "" && !limit.PerKey {
-			return "", perdure.Invalid("key", "limit %s has no keys: it was made without per_key", op.Name)
+			return "", perdure.Unprocessable("key", "limit %s has no keys: it was made without per_key", op.Name)
 		}
 		op.ClosedUntil = until
 		if err := closeLimit(tx, limit, op.LimitKey, until, op.Reason); err != nil {
@@ -294,11 +294,11 @@ func (op *CloseLimit) until(now perdure.Instant) (perdure.Instant, error) {
 	case (op.Until != 0) == (op.For != 0):
 		return 0, perdure.Invalid("for", "give either until or for")
 	case op.For < 0 || op.For > perdure.MaxLimitClosed:
-		return 0, perdure.Invalid("for", "must lie between 1ms and %s", perdure.MaxLimitClosed)
+		return 0, perdure.Unprocessable("for", "must lie between 1ms and %s", perdure.MaxLimitClosed)
 	case op.Until != 0 && op.Until <= now:
-		return 0, perdure.Invalid("until", "has passed")
+		return 0, perdure.Unprocessable("until", "has passed")
 	case op.Until > now.Add(perdure.MaxLimitClosed):
-		return 0, perdure.Invalid("until", "lies more than %s ahead", perdure.MaxLimitClosed)
+		return 0, perdure.Unprocessable("until", "lies more than %s ahead", perdure.MaxLimitClosed)
 	case op.Until != 0:
 		return op.Until, nil
 	}

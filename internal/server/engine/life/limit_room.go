@@ -522,7 +522,7 @@ var keyCounts = kernel.NewPart(func(*kernel.Engine) *kernel.Cache[perdure.Tenant
 // many.
 func checkUse(tx *kernel.Tx, t perdure.TenantID, b *boundLimit) error {
 	if x := b.values.Rate; x != nil && b.units > x.Count {
-		return perdure.Invalid("units", "%d is more than the %d that limit %s allows in its time",
+		return perdure.Unprocessable("units", "%d is more than the %d that limit %s allows in its time",
 			b.units, x.Count, b.ref.Limit)
 	}
 	return checkKeys(tx, &b.row)

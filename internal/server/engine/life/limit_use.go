@@ -53,7 +53,7 @@ func useLimits(
 	if u.Key == "" && kind.LimitKeyFrom != "" {
 		u.Key = valueAt(input, kind.LimitKeyFrom)
 		if perdure.CheckLimitKey("input", u.Key) != nil {
-			return perdure.Invalid("input", "what is at %s is no key of a limit: it has more than %d bytes or a "+
+			return perdure.Unprocessable("input", "what is at %s is no key of a limit: it has more than %d bytes or a "+
 				"control character", kind.LimitKeyFrom, perdure.MaxLimitKey)
 		}
 	}

@@ -66,7 +66,7 @@ func (op *PutSchedule) check() error {
 		{"webhook", "register a webhook of the tenant, or of the thread", sub.Webhook != ""},
 	} {
 		if x.given {
-			return perdure.Invalid(x.field, "does not go with a schedule: %s", x.why)
+			return perdure.Unprocessable(x.field, "does not go with a schedule: %s", x.why)
 		}
 	}
 	if err := sub.Validate(); err != nil {

@@ -119,9 +119,14 @@ def execute_task(worker: "Worker", kind: Kind, lease: Lease) -> None:
         outcome = {"type": "fail", "retryable": False,
                    "error": {"code": "invalid_result", "message": outcomes.clean("the result of the task: %s" % e)}}
     except Exception as e:
-        _log.info("task failed run=%s kind=%s error=%r", lease.run_id, kind.name, e)
+        _log.warning("task failed run=%s kind=%s error=%r", lease.run_id, kind.name, e, exc_info=_traced(e))
         outcome = {"type": "cancelled"} if lease.cancel else _failed(e)
     commit_outcome(lease, outcome)
+
+
+def _traced(e: Exception | None) -> Exception | None:
+    """Returns an error whose traceback says more than its text: one that was not raised on purpose."""
+    return None if outcomes.failure_of(e) else e
 
 
 def _failed(e: Exception) -> dict[str, Any]:
@@ -155,9 +160,15 @@ class Session:
 
     def __init__(self, worker: "Worker", lease: Lease, loop: asyncio.AbstractEventLoop):
         self.worker, self.lease, self.loop, self.grant = worker, lease, loop, lease.grant
+        self.execution: Execution | None = None
         self.seen = max([i["seq"] for i in lease.grant.get("inbox") or []] or [0])
 
     async def commit(self, commit: dict[str, Any]) -> dict[str, Any]:
+        outcome = commit.get("outcome") or {}
+        if outcome.get("type") == "fail":
+            error = outcome["error"]
+            _log.warning("agent failed run=%s kind=%s code=%s error=%s", self.lease.run_id, self.grant["kind"],
+                         error["code"], error["message"], exc_info=_traced(self.execution and self.execution.raised))
         return dict(await self.in_pool(self.lease.commit, commit))
 
     async def in_pool(self, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -235,6 +246,7 @@ async def execute_agent(worker: "Worker", kind: Kind, lease: Lease) -> None:
         function = kind.function if kind.takes > 1 else lambda ctx, _: kind.function(ctx)
         execution = Execution(session, worker.wrapped(kind, lease, function), Context, kind.input_type, kind.result_type,
                               kind.ignores)
+        session.execution = execution
 
         def stopped() -> None:
             if lease.cancel:

@@ -1,5 +1,6 @@
 """Commits are kept and sent again byte-equal, against a server that fails in many ways."""
 
+import asyncio
 import http.server
 import json
 import socket
@@ -8,7 +9,7 @@ import time
 import unittest
 
 import perdure
-from perdure import problems
+from perdure import handlers, problems
 from perdure.errors import Lost, Refused
 from perdure.lease import Lease
 
@@ -72,6 +73,37 @@ class CommitsTest(unittest.TestCase):
                                   b'"value":{"aside":true,"as":["t:"],"ok":0.000001}}]}]}'})
         lease.commit({"outcome": {"type": "suspend"}})
         self.assertIn(b'"commit_id":"e3-2"', self.server.calls[-1][1])
+
+    def test_a_failure_is_in_the_log_with_its_place(self):
+        """Who writes a first agent sees what is wrong with it where the worker was started."""
+        lease = self.lease()
+
+        async def broken(ctx, value):
+            return value + 1
+
+        def task(value):
+            raise ValueError("no such item")
+
+        async def declines(ctx):
+            raise perdure.Failure("declined", "no money", permanent=True)
+
+        self.worker.agent("broken")(broken)
+        self.worker.agent("declines")(declines)
+        self.worker.task("task")(task)
+        place = "test_commits.py:%d, in broken" % (broken.__code__.co_firstlineno + 1)
+        for kind, code, traced in (("broken", "panic", True), ("declines", "declined", False), ("task", "failed", True)):
+            lease.grant = dict(GRANT, kind=kind, input=None)
+            lease.heard.set()
+            with self.assertLogs("perdure", "WARNING") as logs:
+                if kind == "task":
+                    handlers.execute_task(self.worker, self.worker.kinds[kind], lease)
+                else:
+                    asyncio.run(handlers.execute_agent(self.worker, self.worker.kinds[kind], lease))
+            self.assertIn("%s failed run=r kind=%s" % ("task" if kind == "task" else "agent", kind), logs.output[0])
+            self.assertEqual("Traceback" in logs.output[0], traced, logs.output[0])
+            outcome = json.loads(self.server.calls[-1][1])["commits"][0]["outcome"]
+            self.assertEqual(outcome["error"]["code"], code)
+            self.assertEqual(place in outcome["error"]["message"], kind == "broken", outcome)
 
     def test_a_lease_that_is_gone(self):
         for code in ("stale_epoch", "wrong_state", "run_ended", "not_found"):

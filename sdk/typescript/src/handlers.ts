@@ -75,7 +75,7 @@ export async function executeTask(w: Executor, kind: Kind, lease: Lease): Promis
       return await w.handBack(lease, err.at);
     }
     outcome = lease.cancelled ? { type: "cancelled" } : failureOf(err);
-    w.log("info", `a task has failed: run ${lease.run} of ${kind.name}: ${describe(err).message}`);
+    w.log("warn", `a task has failed: run ${lease.run} of ${kind.name}: ${describe(err).message}`);
   }
   try {
     await task.end();
@@ -147,6 +147,10 @@ class LeaseSession implements Session {
   ) {}
 
   commit(body: CommitBody): Promise<CommitAnswer> {
+    if (body.outcome?.type === "fail") {
+      const { code, message } = body.outcome.error as { code: string; message: string };
+      this.w.log("warn", `an agent has failed: run ${this.lease.run} of ${this.lease.kind}: ${code}: ${message}`);
+    }
     return this.lease.commit(body);
   }
 

@@ -8,6 +8,8 @@ import type { AddressInfo } from "node:net";
 import { test, type TestContext } from "node:test";
 import type { Clock } from "../src/clock.js";
 import { Trust, grantsOf, signedBytes } from "../src/grants.js";
+import { executeAgent, executeTask, type Executor } from "../src/handlers.js";
+import type { Kind } from "../src/kinds.js";
 import { Client, Failure, NotSigned, Problem } from "../src/index.js";
 import { RunNotEnded, StreamedText, isProblem, verifyWebhook } from "../src/index.js";
 import { Kept, Lease, type Holder, type LeasedGrant } from "../src/lease.js";
@@ -89,6 +91,21 @@ test("a server that is away for an hour gets the commit", async (t) => {
   };
   await l.commit({ ack: [1] });
   assert.ok(time.at >= 3600_000 && time.at < 3610_000 && tries > 700, `after ${time.at} ms and ${tries} tries`);
+});
+
+test("a failure is in the log: who writes a first agent sees what is wrong with it", async (t) => {
+  const { calls, url } = await serve(t);
+  const lines: string[] = [];
+  const w: Executor = { middleware: [], log: (level, text) => lines.push(`${level} ${text}`), ahead: () => 0, handBack: async () => undefined };
+  const broken = () => (undefined as unknown as { price: number }).price;
+  const { lease: agent } = lease(t, url);
+  await executeAgent(w, { name: "k", agent: async () => broken(), options: {} } as unknown as Kind, agent);
+  assert.match(lines[0] ?? "", /^warn an agent has failed: run r of k: panic: TypeError.*calls\.test\.js/);
+  const { lease: task } = lease(t, url);
+  await executeTask(w, { name: "k", task: async () => broken(), options: {} } as unknown as Kind, task);
+  assert.match(lines[1] ?? "", /^warn a task has failed: run r of k: /);
+  assert.equal(lines.length, 2);
+  assert.equal(calls.length, 2);
 });
 
 test("a lease that is gone", async (t) => {

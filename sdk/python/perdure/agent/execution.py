@@ -60,6 +60,7 @@ class Execution:
 
     def _reset(self) -> None:
         self.defect: Defect | None = None
+        self.raised: Exception | None = None
         self.suspending = self.over = False
         self.continuing: dict[str, Any] = {}
         self.read_seq = 0
@@ -122,6 +123,7 @@ class Execution:
                 return self._held(self.defect or misuse("the agent has caught perdure.Suspended, and raises %r" % (e,)))
             return failed(Failure("exit", "the agent ends by %r; return a result, or raise an error" % (e,)))
         except Exception as e:
+            self.raised = e
             if self.defect or self.suspending:
                 return self._held(self.defect or misuse(
                     "the agent has caught perdure.Suspended, and raises %r; let it pass" % (e,)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 from typing import Any
 
 from ..errors import DEFECTS, Failure, legal_code
@@ -38,10 +40,20 @@ def message_of(e: BaseException) -> str:
     return clean(str(e) or type(e).__name__)
 
 
+def _place(e: BaseException) -> str:
+    """Returns where an error was raised: the last line of it that is not of this package or of the standard library."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    for frame in reversed(traceback.extract_tb(e.__traceback__)):
+        if not os.path.abspath(frame.filename).startswith((own + os.sep, library + os.sep)):
+            return " (%s:%s, in %s)" % (os.path.basename(frame.filename), frame.lineno, frame.name)
+    return ""
+
+
 def failed(e: Exception) -> dict[str, Any]:
     """Returns the outcome of an agent that has raised an error."""
     if isinstance(e, DEFECTS):
-        message = clean("%s: %s; the code of the agent is broken" % (type(e).__name__, e))
+        message = clean("%s: %s%s; the code of the agent is broken" % (type(e).__name__, e, _place(e)))
         return {"type": "fail", "retryable": True, "defect": True, "error": {"code": "panic", "message": message}}
     failure = failure_of(e)
     permanent = bool(failure and failure.permanent)

@@ -44,6 +44,9 @@ const (
 	GatheringDropped   GatheringState = "dropped" // a chord that was dropped because its run was cancelled
 )
 
+// GroupEnded selects groups that are satisfied or timed out, in a list. No group has it.
+const GroupEnded GatheringState = "ended"
+
 // GroupStates are those that a caller's group can have.
 var GroupStates = []GatheringState{GatheringOpen, GatheringSatisfied, GatheringTimedOut}
 

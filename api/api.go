@@ -366,6 +366,28 @@ type Group struct {
 	EndedAt    *perdure.Instant       `json:"ended_at,omitempty"`
 }
 
+// A ListedGroup is a group in a list, without its runs.
+type ListedGroup struct {
+	GroupID    perdure.GroupID        `json:"group_id"`
+	Mode       perdure.Mode           `json:"mode"`
+	State      perdure.GatheringState `json:"state"`
+	OnLosers   perdure.Disposition    `json:"on_losers,omitempty"`
+	Total      int                    `json:"total"`
+	Ended      int                    `json:"ended"`     // until the group was decided
+	Completed  int                    `json:"completed"` // of those that ended
+	CreatedAt  perdure.Instant        `json:"created_at"`
+	DeadlineAt *perdure.Instant       `json:"deadline_at,omitempty"` // while it is open
+	EndedAt    *perdure.Instant       `json:"ended_at,omitempty"`
+}
+
+// Groups is a page of groups, newest first.
+type Groups struct {
+	Groups     []ListedGroup `json:"groups"`
+	NextCursor string        `json:"next_cursor,omitempty"`
+	// SearchedTo is set if the search ended before the page was full, as in Runs.
+	SearchedTo *perdure.Instant `json:"searched_to,omitempty"`
+}
+
 // An EndedRun is how one of a group's runs ended.
 type EndedRun struct {
 	RunID      perdure.RunID   `json:"run_id"`

@@ -44,6 +44,7 @@ const (
 	WatchLimitKeys   = "limit_keys"
 	WatchKinds       = "kinds"
 	WatchThreads     = "threads"
+	WatchGroups      = "groups" // with a group_id, that one
 )
 
 // A Watch is a message from the client: what it wants to be told from now on. A watch with the same
@@ -93,6 +94,7 @@ type WatchFilter struct {
 	Cause     string            `json:"cause,omitempty"`
 	RunID     perdure.RunID     `json:"run_id,omitempty"`
 	WebhookID perdure.WebhookID `json:"webhook_id,omitempty"`
+	GroupID   perdure.GroupID   `json:"group_id,omitempty"`
 	Rule      string            `json:"rule,omitempty"`
 	Name      string            `json:"name,omitempty"` // of a limit
 	Tenant    string            `json:"tenant,omitempty"`

@@ -393,6 +393,12 @@ func TestOtherCalls(t *testing.T) {
 		if g := ok[*api.Group](t)(c.Group(ctx, g.GroupID)); g.State == "open" {
 			t.Errorf("group: %+v, want it ended", g)
 		}
+		for state, want := range map[perdure.GatheringState]int{"": 1, perdure.GroupEnded: 1, "open": 0} {
+			list := ok[*api.Groups](t)(c.Groups(ctx, client.GroupFilter{State: state, Limit: 5})).Groups
+			if len(list) != want || want > 0 && (list[0].GroupID != g.GroupID || list[0].Completed != 1) {
+				t.Errorf("groups of the state %q: %+v, want %d", state, list, want)
+			}
+		}
 		if r := ok[*api.Run](t)(c.Defer(ctx, b.RunID)); r.State != perdure.Queued {
 			t.Errorf("run after Defer: %+v, want it queued", r)
 		}

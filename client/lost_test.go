@@ -33,7 +33,7 @@ import (
 var reading = strings.Fields(`
 	Activity All Approval Approvals Artifact Artifacts Attention Audit Backup ChildActivity Close Counts
 	DeadLetter
-	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs For Get Group Health
+	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs For Get Group Groups Health
 	History HistoryBackwards Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup
 	Journal Keys Kind KindStats Kinds LateResults Limit LimitKeys Limits
 	List Locks Messages PlatformAudit Policy Queues Ready RunByName ThreadByName RecoveryMetrics RecoveryStatus Replay

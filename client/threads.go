@@ -108,6 +108,29 @@ func (c *Client) Group(ctx context.Context, id perdure.GroupID) (*api.Group, err
 	return answer[api.Group](ctx, c, &request{method: "GET", path: path(v1+"/groups/%s", string(id))})
 }
 
+// GroupFilter selects groups.
+type GroupFilter struct {
+	// State is one of perdure.GroupStates, or perdure.GroupEnded. Empty selects all.
+	State  perdure.GatheringState
+	Limit  int    // entries of a page; default 50
+	Cursor string // NextCursor of the page before
+}
+
+// Groups returns a page of groups, newest first.
+func (c *Client) Groups(ctx context.Context, f GroupFilter) (*api.Groups, error) {
+	q := url.Values{}
+	if f.State != "" {
+		q.Set("state", string(f.State))
+	}
+	if f.Limit != 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	if f.Cursor != "" {
+		q.Set("cursor", f.Cursor)
+	}
+	return filled(ctx, c, v1+"/groups", q, func(p *api.Groups) (int, string) { return len(p.Groups), p.NextCursor })
+}
+
 // JoinGroup waits for the end of a group, up to the given time (zero: [DefaultWait]). When the time
 // has passed, open is true, and the group and its runs continue.
 func (c *Client) JoinGroup(

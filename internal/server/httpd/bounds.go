@@ -134,6 +134,10 @@ var bounds = map[reflect.Type]map[string]bound{
 		"mode": oneOf(perdure.Modes...), "state": oneOf(perdure.GroupStates...),
 		"on_losers": oneOf(perdure.Dispositions...),
 	},
+	reflect.TypeFor[api.ListedGroup](): {
+		"mode": oneOf(perdure.Modes...), "state": oneOf(perdure.GroupStates...),
+		"on_losers": oneOf(perdure.Dispositions...),
+	},
 	reflect.TypeFor[api.Poll]():      {"slots": between(0, dispatch.MaxSlots)},
 	reflect.TypeFor[api.Lease]():     {"epoch": anEpoch},
 	reflect.TypeFor[api.Beat]():      {"epoch": anEpoch, "activity": aText},
@@ -194,6 +198,7 @@ var queryBounds = map[string]bound{
 	"PUT /api/v1/runs/{id}/artifacts/{name} epoch": between(1, maxSeq),
 	"GET /api/v1/approvals state": oneOf(append(slices.Clone(perdure.ApprovalStates),
 		perdure.ApprovalAll)...),
+	"GET /api/v1/groups state":                   oneOf(groupStates...),
 	"GET /api/v1/webhooks/{id}/deliveries state": oneOf(perdure.NoteStates...),
 }
 

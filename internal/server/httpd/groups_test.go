@@ -3,9 +3,13 @@ package httpd
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/server/engine/access"
 )
 
 // gather makes a group of runs.
@@ -272,5 +276,113 @@ func TestLastTwoRunsOfGroupEndOnTwoNodes(t *testing.T) {
 	}
 	if found := a.as(a.admin).get("/api/admin/invariants").is(200)["violations"].([]any); len(found) != 0 {
 		t.Errorf("found = %v, want 0 entries", found)
+	}
+}
+
+// The list has a tenant's groups, newest first, with the counts of each and without its runs. What a run
+// left behind to be continued on is none.
+func TestGroupsAreListed(t *testing.T) {
+	w := newWorld(t, setup{})
+	if page := w.get("/api/v1/groups").is(200); len(page["groups"].([]any)) != 0 || page["next_cursor"] != nil {
+		t.Errorf("groups before any = %v, want none", page)
+	}
+	a, b := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`)
+	first := w.gather(`,"timeout":"1h","on_losers":"cancel"`, a, b)
+	second := w.gather(`,"mode":"any"`, a, b)
+	third := w.gather("", b)
+	boss, _ := w.boss(w.thread(), 1)
+	w.commits(boss, `"outcome":{"type":"complete","continue_on":["k0"]}`)
+	other := w.as(w.newKey("b", nil))
+	foreign := other.gather("", obj{"run_id": other.start(`{"kind":"c"}`)})
+	w.commits(a, broken)
+
+	// ids reads all pages of a list.
+	ids := func(w *world, query string) (out []string) {
+		t.Helper()
+		for cursor := ""; ; {
+			page := w.get("/api/v1/groups?" + query + cursor).is(200)
+			for _, g := range page["groups"].([]any) {
+				out = append(out, g.(obj)["group_id"].(string))
+			}
+			next, _ := page["next_cursor"].(string)
+			if next == "" {
+				return out
+			}
+			cursor = "&cursor=" + next
+		}
+	}
+	all := []string{third["group_id"].(string), second["group_id"].(string), first["group_id"].(string)}
+	for query, want := range map[string][]string{"": all, "limit=1": all, "limit=2": all,
+		"state=open": {all[0], all[2]}, "state=ended": {all[1]}, "state=satisfied": {all[1]}, "state=timed_out": nil,
+		"state=open&limit=1": {all[0], all[2]}} {
+		if got := ids(w, query); !slices.Equal(got, want) {
+			t.Errorf("groups of %q = %v, want %v", query, got, want)
+		}
+	}
+	if got := ids(other, ""); !slices.Equal(got, []string{foreign["group_id"].(string)}) {
+		t.Errorf("groups of another tenant = %v, want its own alone", got)
+	}
+	for _, g := range w.get("/api/v1/groups").is(200)["groups"].([]any) {
+		whole := w.get(groupPath(g.(obj))).is(200)
+		delete(whole, "run_ids")
+		delete(whole, "ended_runs")
+		if !reflect.DeepEqual(g, whole) {
+			t.Errorf("a group of the list = %v, want that of its own call: %v", g, whole)
+		}
+	}
+	for query, field := range map[string]string{"state=over": "state", "limit=0": "limit", "limit=1001": "limit",
+		"cursor=x": "cursor", "mode=all": "mode"} {
+		if p := w.get("/api/v1/groups?"+query).refuses(400, "invalid"); p["field"] != field {
+			t.Errorf("%s: %v, want the field %s", query, p, field)
+		}
+	}
+	w.as(w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeCreate} })).
+		get("/api/v1/groups").refuses(403, "forbidden")
+}
+
+// Groups arrive over the socket: the list of those of a state, and one of them by its id.
+func TestWatchOfGroups(t *testing.T) {
+	w := newWorld(t, setup{})
+	v := w.view(true)
+	v.say(`{"type":"watch","id":"all","of":"groups"}`)
+	v.say(`{"type":"watch","id":"open","of":"groups","filter":{"state":["open"]}}`)
+	v.until(func() bool { return len(v.last) == 2 })
+	items := func(id string) []any { list, _ := v.last[id]["items"].([]any); return list }
+	a, b := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`)
+	g := w.gather("", a, b)
+	v.say(`{"type":"watch","id":"one","of":"groups","filter":{"group_id":"%s"}}`, g["group_id"])
+	v.until(func() bool { return len(items("all")) == 1 && len(items("open")) == 1 && len(items("one")) == 1 })
+	w.commits(a, broken)
+	v.until(func() bool { return items("one")[0].(obj)["ended"] == 1.0 && items("all")[0].(obj)["completed"] == 0.0 })
+	w.commits(b, complete)
+	v.until(func() bool { return items("one")[0].(obj)["state"] == "satisfied" && len(items("open")) == 0 })
+	v.until(func() bool { return items("all")[0].(obj)["state"] == "satisfied" })
+	if list := w.get("/api/v1/groups").is(200)["groups"].([]any); !reflect.DeepEqual(list, items("all")) {
+		t.Errorf("groups on the socket = %v, want those of the list: %v", items("all"), list)
+	}
+	foreign := w.as(w.newKey("b", nil)).view(true)
+	foreign.say(`{"type":"watch","id":"all","of":"groups"}`)
+	foreign.say(`{"type":"watch","id":"one","of":"groups","filter":{"group_id":"%s"}}`, g["group_id"])
+	foreign.until(func() bool { return len(foreign.last) == 2 })
+	for id, m := range foreign.last {
+		if list, ok := m["items"].([]any); !ok || len(list) != 0 {
+			t.Errorf("%s of another tenant = %v, want an empty list", id, m)
+		}
+	}
+	boss, _ := w.boss(w.thread(), 1) // what it leaves behind has its id, and is no group
+	w.commits(boss, `"outcome":{"type":"complete","continue_on":["k0"]}`)
+	v.say(`{"type":"watch","id":"chord","of":"groups","filter":{"group_id":"%s"}}`, boss["run_id"])
+	v.until(func() bool { return v.last["chord"] != nil })
+	if list, ok := v.last["chord"]["items"].([]any); !ok || len(list) != 0 {
+		t.Errorf("a watch of what a run left behind = %v, want an empty list", v.last["chord"])
+	}
+	for filter, field := range map[string]string{`{"state":["odd"]}`: "filter.state",
+		`{"state":["open","ended"]}`: "filter.state", `{"kind":"a"}`: "filter.kind"} {
+		delete(v.last, "bad")
+		v.say(`{"type":"watch","id":"bad","of":"groups","filter":%s}`, filter)
+		v.until(func() bool { return v.last["bad"] != nil })
+		if e, _ := v.last["bad"]["error"].(obj); e["field"] != field {
+			t.Errorf("a watch of groups with %s = %v, want it refused for %s", filter, v.last["bad"], field)
+		}
 	}
 }

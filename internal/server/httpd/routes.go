@@ -130,6 +130,7 @@ func (s *Server) rows() []route {
 			creates().also(http.StatusOK, http.StatusAccepted).idempotent().orStream(),
 
 		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates().idempotent(),
+		on("GET", v1+"/groups", read, "List groups, newest first", listGroups).takes("state", "limit", "cursor"),
 		on("GET", v1+"/groups/{id}", read, "Look at a group", getGroup),
 		on("GET", v1+"/groups/{id}/join", read, "Wait for a group",
 			joinGroup).takes("timeout").also(http.StatusAccepted),

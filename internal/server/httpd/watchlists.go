@@ -77,6 +77,8 @@ var watchedLists = map[string]watchedList{
 	api.WatchKinds:     {scope: perdure.ScopeRead, read: readKinds},
 	api.WatchThreads: {scope: perdure.ScopeRead, fallback: listEvery, fields: []string{"children"},
 		read: readThreads},
+	api.WatchGroups: {scope: perdure.ScopeRead, fallback: listEvery, fields: []string{"group_id", "state"},
+		read: readGroups},
 }
 
 // watchList is the question of a list.
@@ -196,6 +198,32 @@ func readThreads(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (
 			out = append(out, listedThread(&list[i]))
 		}
 		return out, next, err
+	}, nil
+}
+
+func readGroups(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
+	filter := reads.GroupFilter{Limit: limit}
+	if len(f.State) > 1 {
+		return nil, perdure.Invalid("state", "takes one state")
+	}
+	for _, state := range f.State {
+		filter.State = perdure.GatheringState(state)
+	}
+	if err := checkGroupState(filter.State); err != nil {
+		return nil, err
+	}
+	if f.GroupID != "" {
+		return func(ctx context.Context) (any, string, error) {
+			g, err := s.engine.Runs.GroupHead(ctx, t, f.GroupID)
+			if perdure.CodeOf(err) == perdure.CodeNotFound {
+				return []api.ListedGroup{}, "", nil // it may have been removed meanwhile
+			}
+			return listedGroups([]perdure.Gathering{g}), "", err
+		}, nil
+	}
+	return func(ctx context.Context) (any, string, error) {
+		p, err := s.engine.Runs.Groups(ctx, t, filter)
+		return listedGroups(p.Groups), string(p.Next), err
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -222,6 +223,70 @@ func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]p
 			return nil
 		})
 	return out, err
+}
+
+// A GroupFilter selects groups that callers created. Empty fields select all.
+type GroupFilter struct {
+	// State is one of GroupStates, or GroupEnded.
+	State  perdure.GatheringState
+	Before perdure.GroupID // the cursor: only older ones
+	Limit  int
+	Rows   int // how many gatherings a page examines; zero: groupRows
+}
+
+// groupRows bounds how many gatherings a page of groups examines: chords are among them.
+const groupRows = 5000
+
+// A GroupPage is a page of a list of groups, which have no members there.
+type GroupPage struct {
+	Groups []perdure.Gathering
+	// Next is the last gathering that was examined, if there may be more: the Before of the next page.
+	Next perdure.GroupID
+	// Cut says that the page ended because of the rows that it examined, at Next.
+	Cut bool
+}
+
+// Page reads a page of the groups that a tenant's callers created, newest first. It reads the columns
+// that stand before the members. If few of many gatherings match, a page may be empty and still have
+// a Next.
+func (repo *Groups) Page(t perdure.TenantID, f GroupFilter) (p GroupPage, err error) {
+	f.Rows = cmp.Or(f.Rows, groupRows)
+	among, state, args := "WHERE tenant=?", "", []any(nil)
+	switch f.State {
+	case "":
+	case perdure.GroupEnded:
+		state = " AND state<>'open'"
+	case perdure.GatheringOpen:
+		among += " AND state='open'" // not an argument, so that the partial index of open ones is used
+	default:
+		state, args = " AND state=?", []any{string(f.State)}
+	}
+	before := cmp.Or(string(f.Before), "~") // greater than every id
+	count, last := 0, perdure.GroupID("")
+	err = repo.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM gatherings "+among+
+		" AND id<? ORDER BY id DESC"+atMost+") AS part", []any{string(t), before, int64(f.Rows)},
+		func(scan func(...any) error) error { return scan(&count, &last) })
+	if err != nil || count == 0 {
+		return p, err
+	}
+	if p.Cut = count == f.Rows; p.Cut {
+		p.Next = last
+	}
+	err = repo.in.sess.Query("SELECT id, mode, on_losers, state, created_at, coalesce(alarm_at,0), ended_at, total, "+
+		"ended, ok FROM gatherings "+among+" AND id<? AND id>=? AND kind='group'"+state+" ORDER BY id DESC"+atMost,
+		slices.Concat([]any{string(t), before, string(last)}, args, []any{int64(f.Limit)}),
+		func(scan func(...any) error) error {
+			g := perdure.Gathering{Tenant: t, Kind: perdure.GatheringGroup}
+			err := scan(&g.ID, &g.Mode, &g.OnLosers, &g.State, &g.CreatedAt, &g.AlarmAt, &g.EndedAt, &g.Total, &g.Ended,
+				&g.OK)
+			validateGroup(&g)
+			p.Groups = append(p.Groups, g)
+			return err
+		})
+	if n := len(p.Groups); n == f.Limit {
+		p.Next, p.Cut = p.Groups[n-1].ID, false
+	}
+	return p, err
 }
 
 // HasEnded tells whether DropEnded would remove something.

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/reads"
 	"github.com/perdure/perdure/internal/server/engine/upkeep"
 	"github.com/perdure/perdure/internal/server/store"
 )
@@ -230,6 +232,56 @@ var gatheringScenarios = []Scenario{
 				finish(runs[k], true) // losers go on
 			}
 		}
+	}},
+	{"groups are listed newest first, without chords and those of others", func(w *World) {
+		w.chord(w.thread(), 2)
+		r := w.submit(perdure.Submission{Kind: "m"})
+		var groups []perdure.GroupID
+		for i := range 5 {
+			op := &life.CreateGroup{RunIDs: []perdure.RunID{r.ID}}
+			if i%2 == 1 {
+				op.Timeout = perdure.Duration(time.Minute)
+			}
+			groups = append(groups, w.group(op).ID)
+			w.pass(time.Second)
+		}
+		w.chord(w.thread(), 1)
+		list := func(f reads.GroupFilter) (out []perdure.GroupID) {
+			for pages := 0; pages < 20; pages++ {
+				p, err := w.E.Runs.Groups(w.ctx(), tenant, f)
+				w.check(err == nil, "groups of %+v: %v", f, err)
+				for _, g := range p.Groups {
+					w.check(g.Total == 1 && g.Members == nil && g.Kind == perdure.GatheringGroup, "%+v", g)
+					out = append(out, g.ID)
+				}
+				if f.Before = p.Next; f.Before == "" {
+					slices.Reverse(out)
+					return out
+				}
+			}
+			w.check(false, "the list of groups of %+v has no end", f)
+			return nil
+		}
+		want := func(f reads.GroupFilter, which ...int) {
+			var ids []perdure.GroupID
+			for _, i := range which {
+				ids = append(ids, groups[i])
+			}
+			for _, f.Rows = range []int{0, 1, 3} {
+				got := list(f)
+				w.check(slices.Equal(got, ids), "groups of %+v: %v, want %v", f, got, ids)
+			}
+		}
+		want(reads.GroupFilter{Limit: 50}, 0, 1, 2, 3, 4)
+		want(reads.GroupFilter{Limit: 2}, 0, 1, 2, 3, 4)
+		w.pass(time.Minute)
+		want(reads.GroupFilter{Limit: 50, State: perdure.GatheringTimedOut}, 1, 3)
+		w.complete(w.takeKind("m"), `1`)
+		want(reads.GroupFilter{Limit: 50, State: perdure.GatheringOpen})
+		want(reads.GroupFilter{Limit: 1, State: perdure.GatheringSatisfied}, 0, 2, 4)
+		want(reads.GroupFilter{Limit: 3, State: perdure.GroupEnded}, 0, 1, 2, 3, 4)
+		p, err := w.E.Runs.Groups(w.ctx(), "other", reads.GroupFilter{Limit: 50})
+		w.check(err == nil && len(p.Groups) == 0 && p.Next == "", "another tenant's groups: %+v, %v", p, err)
 	}},
 	{"a group's losers, deadline and bad input", func(w *World) {
 		a, b := w.submit(perdure.Submission{Kind: "a"}), w.submit(perdure.Submission{Kind: "b"})

@@ -71,6 +71,8 @@ def runs(c):
     assert c.cancel(later.id, "enough", wait=30).state == "cancelled"
     group = c.create_group([run.id, again.id], mode="all")
     assert c.join_group(group["group_id"], 30)["state"] and c.group(group["group_id"])
+    listed = [g["group_id"] for g in c.groups()]
+    assert group["group_id"] in listed and not [*c.groups("timed_out")], listed
     c.delete(run.id)
 
 

@@ -229,6 +229,11 @@ export class Client extends ClientLists {
     return this.read(`/api/v1/groups/${encodeURIComponent(id)}`);
   }
 
+  /** Gives groups without their runs, newest first. "ended" are those that are not open. */
+  groups(filter: { state?: "open" | "satisfied" | "timed_out" | "ended"; limit?: number } = {}): AsyncGenerator<Omit<Group, "run_ids" | "ended_runs">, void, void> {
+    return this.pages("/api/v1/groups", "groups", query(filter));
+  }
+
   /** Waits for a group. One that is open after that time goes on. */
   async joinGroup(id: string, wait: Duration = "10m"): Promise<Group> {
     const until = clock.now() + milliseconds(wait);

@@ -299,3 +299,13 @@ test("what is no duration is refused before anything is sent", async () => {
     await assert.rejects(client.join("r", wrong), /is no duration/, JSON.stringify(wrong));
   client.close();
 });
+
+test("groups are listed page after page", async (t) => {
+  const { calls, url } = await serve(t, [200, { groups: [], next_cursor: "b" }], [200, { groups: [{ group_id: "a", total: 2 }] }]);
+  const client = new Client({ url, key: "k" });
+  const found = [];
+  for await (const g of client.groups({ state: "ended" })) found.push([g.group_id, g.total]);
+  assert.deepEqual(found, [["a", 2]]);
+  assert.deepEqual(calls.map((c) => c.path), ["/api/v1/groups?state=ended", "/api/v1/groups?state=ended&cursor=b"]);
+  client.close();
+});

@@ -53,6 +53,10 @@ class Server(Caller):
     def group(self, group_id: str) -> dict[str, Any]:
         return dict(self.get("/api/v1/groups/" + segment(group_id)))
 
+    def groups(self, state: str = "") -> Iterator[dict[str, Any]]:
+        """Gives groups without their runs, newest first. state is "open", "satisfied", "timed_out", or "ended"."""
+        return self.pages("/api/v1/groups", "groups", state=state)
+
     def join_group(self, group_id: str, wait: Duration = 600) -> dict[str, Any]:
         seconds = durations.microseconds(wait) / 1e6
         return dict(self.transport.call("GET", "/api/v1/groups/%s/join" % segment(group_id),

@@ -88,6 +88,7 @@ func commands() []command {
 		{"schedules", "start runs at instants of a plan", schedulesCommand, false},
 		{"limits", "bound how many runs are leased at once, and how often", limitsCommand, false},
 		{"threads", "list threads and what was last said", threadsCommand, false},
+		{"groups", "list groups of runs that are waited for together", groupsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},
 		{"kill", "ask runs to stop", kill, false},
 		{"release", "end the hold of runs whose code had a defect", releaseCommand, false},

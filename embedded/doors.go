@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/frame"
 	"github.com/perdure/perdure/internal/doors/langgraph"
 	"github.com/perdure/perdure/internal/doors/openai"
 	"github.com/perdure/perdure/internal/server/webhook"
@@ -51,7 +52,7 @@ func formats() map[perdure.WebhookFormat]webhook.Format {
 	for _, d := range doorList {
 		if d := d(Options{}); d.Notify != nil {
 			out[perdure.WebhookFormat(d.Name)] = func(e *webhook.Event) ([]byte, error) {
-				return d.Notify((*doors.Notice)(e))
+				return d.Notify((*frame.Notice)(e))
 			}
 		}
 	}

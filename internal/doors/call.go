@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/doors/answer"
 )
 
 // A Call is one request to a door.
@@ -30,14 +30,12 @@ type Call struct {
 	// Root is the part of the path before the door's own, or empty at the root of the server.
 	Root string
 
+	*answer.Answer
+
 	w      http.ResponseWriter
 	set    *Set
 	door   *mounted
 	params map[string]string
-	// begun is set once a part of the answer was written.
-	begun bool
-	// gone is set once the caller has hung up while its answer was open.
-	gone bool
 	// accepted is set once the answer can't be a refusal any more, perhaps before it has begun.
 	accepted bool
 }
@@ -87,17 +85,13 @@ func RemoteAddr(ctx context.Context) string {
 	return addr
 }
 
-// HungUp tells whether the caller has hung up before an answer that stayed open was complete. It has not if the
-// server ended the answer, because it shuts down or the caller did not read.
-func (c *Call) HungUp() bool { return c.gone }
-
 // Afterwards does something for a call that is over, which the caller need not wait for. The context of the
 // call that work gets ends when the server shuts down. It has no answer.
 func (c *Call) Afterwards(work func(*Call)) {
 	after := *c
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.Context()))
-	after.Request, after.w = c.WithContext(ctx), nil
-	stop := context.AfterFunc(c.set.closing, func() { cancel(errClosing) })
+	after.Request, after.w, after.Answer = c.WithContext(ctx), nil, nil
+	stop := context.AfterFunc(c.set.closing, func() { cancel(answer.ErrClosing) })
 	go func() {
 		defer stop()
 		defer cancel(context.Canceled)
@@ -170,68 +164,6 @@ func (c *Call) OptionsOf(n int) []client.CallOptions {
 	return []client.CallOptions{client.IdempotencyKey(hex.EncodeToString(sum[:16]))}
 }
 
-// Ignored is the key in a run's metadata that names the fields which a door knows and can't honour.
-const Ignored = "door.ignored"
-
-// maxIgnored bounds the value of Ignored.
-const maxIgnored = 500
-
-// IgnoredFields lists the fields that a door can't honour, for the metadata of a run.
-func IgnoredFields(fields []string) string {
-	text := strings.Join(fields, " ")
-	if len(text) > maxIgnored {
-		text = text[:strings.LastIndexByte(text[:maxIgnored-3], ' ')+1] + "…"
-	}
-	return text
-}
-
-// Header is the header of the answer.
-func (c *Call) AnswerHeader() http.Header { return c.w.Header() }
-
-// JSON answers with a value.
-func (c *Call) JSON(status int, body any) error {
-	b, err := encode(body)
-	if err != nil {
-		return err
-	}
-	c.begun = true
-	c.deadline(len(b))
-	c.w.Header().Set("Content-Type", "application/json")
-	c.w.WriteHeader(status)
-	_, err = c.w.Write(append(b, '\n'))
-	return err
-}
-
-// Status answers without a body.
-func (c *Call) Status(status int) error {
-	c.begun = true
-	c.deadline(0)
-	c.w.WriteHeader(status)
-	return nil
-}
-
-// MaxAnswer bounds the bytes of an answer that is not a stream.
-const MaxAnswer = 8 << 20
-
-func encode(body any) ([]byte, error) {
-	b, err := perdure.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("encode the answer: %w", err)
-	}
-	return b, nil
-}
-
-// A caller has writeTime to read an answer, and a second more for each writeRate bytes.
-const (
-	writeTime = 10 * time.Second
-	writeRate = 64 << 10
-)
-
-func (c *Call) deadline(bytes int) {
-	d := writeTime + time.Duration(bytes/writeRate)*time.Second
-	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(d)) // a call in process has none
-}
-
 // refuse writes an error in the door's own shape.
 func (c *Call) refuse(err error) {
 	p := ProblemOf(err)
@@ -266,10 +198,13 @@ func ProblemOf(err error) *api.Problem {
 		return p
 	}
 	switch {
-	case errors.Is(err, errClosing), errors.Is(err, http.ErrServerClosed):
+	case errors.Is(err, answer.ErrClosing), errors.Is(err, http.ErrServerClosed):
 		return api.NewProblem(api.CodeShuttingDown, "the server is shutting down; try again", "")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return api.NewProblem(perdure.CodeUnavailable, "the request was given up", "")
 	}
 	return api.NewProblem(perdure.CodeInternal, "the server has a defect; it is logged", "")
 }
+
+// Missing tells whether something is not there, or the caller may not see it.
+func Missing(err error) bool { return err != nil && ProblemOf(err).Code == perdure.CodeNotFound }

@@ -9,8 +9,12 @@
 // the API decides about keys, scopes, tenants, shares, idempotency, redaction and the audit log.
 //
 // A door reads the log of a run with [Call.Lines], from its beginning, and translates each line to
-// frames. [Stream] writes them as server-sent events and skips those up to a [Cursor]. [Waiting]
-// answers once with JSON, and keeps the connection alive until then.
+// frames. [Stream] writes them as server-sent events and skips those up to a cursor (package frame).
+// [Call.Waiting] answers once with JSON, and keeps the connection alive until then (package answer). Package body
+// reads what callers send.
+//
+// A door is a package with its routes, and packages below it. One of these only translates: it imports no
+// client, so that its frames depend on the log alone. No package has more than 800 lines without tests.
 //
 // To add a door, write a package with a function that returns a Door, and add a line to the list in
 // embedded/doors.go.
@@ -23,8 +27,8 @@
 // # Where to start reading
 //
 //   - door.go: what a door is, and how a request finds its route.
-//   - call.go: credentials, parameters and bodies of a call.
-//   - lines.go: reading a log. stream.go and waiting.go: the two answers that stay open.
+//   - call.go: credentials and parameters of a call, and refusals.
+//   - lines.go: reading a log. open.go: bodies, and the two answers that stay open.
 //
 // # Invariants
 //

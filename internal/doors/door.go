@@ -2,7 +2,6 @@ package doors
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -13,6 +12,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doors/answer"
+	"github.com/perdure/perdure/internal/doors/body"
+	"github.com/perdure/perdure/internal/doors/frame"
 )
 
 // Prefix is where doors live, each below its own name.
@@ -30,7 +32,7 @@ type Door struct {
 	Refuse func(p *api.Problem, h http.Header) (status int, body any)
 	// Notify makes the body of a webhook with the format of the door's name: see Notice. It is asked
 	// whether or not the door is on.
-	Notify func(*Notice) ([]byte, error)
+	Notify func(*frame.Notice) ([]byte, error)
 	// Accepts and Exposes are the headers that pages of other origins may send and read, beside those of
 	// every door.
 	Accepts, Exposes []string
@@ -62,7 +64,7 @@ type Set struct {
 
 	closing context.Context
 	close   context.CancelFunc
-	bodies  bodyBudget
+	bodies  body.Budget
 }
 
 // mounted is a door with its routes split into segments.
@@ -218,12 +220,12 @@ func (r *split) before(o *split) bool {
 // handler serves a path below the root of a door.
 func (s *Set) handler(m *mounted, root, path string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &Call{Request: r, Root: root, w: w, set: s, door: m}
+		c := &Call{Request: r, Root: root, Answer: answer.New(w, s.closing), w: w, set: s, door: m}
 		defer c.recover()
 		err := c.route(m.match(path), path)
 		switch {
 		case err == nil:
-		case c.begun:
+		case c.Begun():
 			s.log.Debug("a door's answer is aborted", "door", m.Name, "path", r.URL.Path, "error", err)
 			panic(http.ErrAbortHandler)
 		default:
@@ -237,7 +239,7 @@ func (c *Call) recover() {
 	p := recover()
 	switch {
 	case p == nil:
-	case p == http.ErrAbortHandler || c.begun:
+	case p == http.ErrAbortHandler || c.Begun():
 		panic(p)
 	default:
 		c.set.log.Error("a handler panicked", "door", c.door.Name, "path", c.URL.Path, "panic", p, "stack",
@@ -278,6 +280,3 @@ func (c *Call) route(found []*split, path string) error {
 	}
 	return found[i].Handle(c)
 }
-
-// errClosing is why an open answer ends when the server shuts down.
-var errClosing = errors.New("the server is shutting down")

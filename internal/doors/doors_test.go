@@ -17,6 +17,8 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/body"
+	"github.com/perdure/perdure/internal/doors/frame"
 	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/worker"
 )
@@ -175,7 +177,7 @@ func TestBodiesOfDoor(t *testing.T) {
 		{`{"name":`, 400, "invalid"},
 		{"{\"name\":\"\xff\"}", 400, "invalid"},
 		{`{"any":"` + strings.Repeat("x", 100_000) + `"}`, 200, "100002"},
-		{`{"any":"` + strings.Repeat("x", doors.MaxBody) + `"}`, 413, "too_large"},
+		{`{"any":"` + strings.Repeat("x", body.Max) + `"}`, 413, "too_large"},
 	} {
 		for _, media := range []string{"", "text/plain", "application/json"} {
 			status, text, _ := w.do("POST", "/doors/test/b", x.body, "Content-Type", media)
@@ -192,13 +194,13 @@ func TestBodiesOfDoor(t *testing.T) {
 }
 
 // two translates each line to two frames, and ends after the run's last line.
-func two(e *api.Event) ([]doors.Frame, bool, error) {
+func two(e *api.Event) ([]frame.Frame, bool, error) {
 	a := fmt.Appendf(nil, `"%s"`, e.Type)
-	return []doors.Frame{{Event: "a", Data: a}, {Event: "b", Data: a}}, e.Type != perdure.LineCompleted, nil
+	return []frame.Frame{{Event: "a", Data: a}, {Event: "b", Data: a}}, e.Type != perdure.LineCompleted, nil
 }
 
 func follow(c *doors.Call) error {
-	from, err := doors.ParseCursor(c.Header.Get("Last-Event-ID"))
+	from, err := frame.ParseCursor(c.Header.Get("Last-Event-ID"))
 	if err != nil {
 		return err
 	}

@@ -5,52 +5,12 @@ import (
 	"errors"
 	"iter"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 )
-
-// A Cursor is a place in the frames of a run: a line of its log, and a frame of that line, from 1 on.
-// A line without a frame means all frames of the line. The zero Cursor is the beginning.
-type Cursor struct {
-	Line  int64
-	Frame int
-}
-
-// String writes a cursor as line.frame.
-func (c Cursor) String() string {
-	return strconv.FormatInt(c.Line, 10) + "." + strconv.Itoa(c.Frame)
-}
-
-// ParseCursor reads a cursor as String writes it, or a line alone. An empty text and -1 are the
-// beginning.
-func ParseCursor(text string) (Cursor, error) {
-	if text == "" || text == "-1" {
-		return Cursor{}, nil
-	}
-	line, frame, two := strings.Cut(text, ".")
-	n, err := strconv.ParseInt(line, 10, 64)
-	m := int64(0)
-	if err == nil && two {
-		m, err = strconv.ParseInt(frame, 10, 32)
-	}
-	if err != nil || n < 0 || m < 0 || n > maxCursor {
-		return Cursor{}, perdure.Invalid("Last-Event-ID", "takes the id of the last event that was received")
-	}
-	return Cursor{n, int(m)}, nil
-}
-
-// maxCursor is the largest whole number that JavaScript holds.
-const maxCursor = 1 << 53
-
-// Has tells whether a frame lies at the cursor or before it, so that the reader has it already.
-func (c Cursor) Has(line int64, frame int) bool {
-	return line < c.Line || line == c.Line && (c.Frame == 0 || frame <= c.Frame)
-}
 
 // Lines yields the lines of a run's log after a number, as they are written, until the run has ended.
 // It holds one page of them. A refusal of the API before the first line is yielded as an error, so that

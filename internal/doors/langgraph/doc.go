@@ -6,11 +6,11 @@
 // thread. An id that the caller chose for it is a name of the thread, which begins with "langgraph:". A
 // run is a run.
 //
-// frames.go translates the lines of a log to frames. A stream ends with the run, or where the run waits
-// for a person and the log has no more lines. So the status of a run and the end of its stream agree:
-// clients attach again as long as the status is pending or running.
+// Package frames translates the lines of a log to frames, and makes no calls. A stream ends with the run, or
+// where the run waits for a person and the log has no more lines. So the status of a run and the end of its
+// stream agree: clients attach again as long as the status is pending or running.
 //
-// A command with a resume decides what is open (resume.go). The answer is a run id of its own: a name of
+// A command with a resume decides what is open (package start). The answer is a run id of its own: a name of
 // the same run, from the line of the decision on.
 //
 // # What it is not
@@ -21,8 +21,9 @@
 // # Where to start reading
 //
 //   - door.go: the routes and the refusals.
-//   - runs.go: starting, waiting for and following runs.
-//   - frames.go: the translation of a log, which is pure.
-//   - follow.go: the stream of a thread, one run after another.
-//   - leave.go: what a disconnect does, where the operator lets it cancel.
+//   - package start: starting runs and answering interrupts. Package runs: runs that there are.
+//   - package threads: threads, their state and its history. Package assistants: kinds.
+//   - package frames: the translation of a log, which is pure.
+//   - package follow: the stream of a thread, one run after another.
+//   - package shape: the small things that these share.
 package langgraph

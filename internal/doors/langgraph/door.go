@@ -2,74 +2,82 @@ package langgraph
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/langgraph/assistants"
+	"github.com/perdure/perdure/internal/doors/langgraph/follow"
+	"github.com/perdure/perdure/internal/doors/langgraph/frames"
+	"github.com/perdure/perdure/internal/doors/langgraph/runs"
+	"github.com/perdure/perdure/internal/doors/langgraph/shape"
+	"github.com/perdure/perdure/internal/doors/langgraph/start"
+	"github.com/perdure/perdure/internal/doors/langgraph/threads"
 )
 
-// object is a JSON object of the protocol.
-type object = map[string]any
-
-// A door has the readers of runs in memory, and nothing else.
-type door struct {
-	disconnects
-	followers
+// Options are the options of the door.
+type Options struct {
+	// CancelAfter is how long a run has no reader before it is cancelled, if its callers have asked for that.
+	// It has to be detach_grace of the policy. Zero means that no disconnect cancels a run.
+	CancelAfter time.Duration
 }
 
-// Door is the door for clients of the LangGraph Platform.
+// Door is the door for clients of the LangGraph Platform. It has the readers of runs in memory, and nothing
+// else.
 func Door(opt Options) *doors.Door {
-	d := &door{disconnects: disconnects{after: opt.CancelAfter}}
-	return &doors.Door{Name: "langgraph", Refuse: refuse, Notify: notify, Routes: d.routes(),
+	return &doors.Door{Name: "langgraph", Refuse: refuse, Notify: frames.Notify, Routes: routes(opt),
 		Accepts: []string{"X-Auth-Scheme"}, Exposes: []string{"X-Pagination-Next", "X-Pagination-Total"}}
 }
 
-func (d *door) routes() (list []doors.Route) {
+func routes(opt Options) (list []doors.Route) {
+	leaving := runs.NewDisconnects(opt.CancelAfter)
+	starting, followed := &start.Starter{Leaving: leaving}, new(follow.Followers)
 	on := func(method, pattern string, handle func(*doors.Call) error) {
 		list = append(list, doors.Route{Method: method, Pattern: pattern, Handle: handle})
 	}
-	on("GET", "/ok", func(c *doors.Call) error { return c.JSON(http.StatusOK, object{"ok": true}) })
+	on("GET", "/ok", func(c *doors.Call) error { return c.JSON(http.StatusOK, shape.Object{"ok": true}) })
 	on("GET", "/info", info)
 
-	on("POST", "/assistants/search", searchAssistants)
-	on("POST", "/assistants/count", countAssistants)
-	on("GET", "/assistants/{assistant}", getAssistant)
-	on("GET", "/assistants/{assistant}/schemas", getSchemas)
+	on("POST", "/assistants/search", assistants.Search)
+	on("POST", "/assistants/count", assistants.Count)
+	on("GET", "/assistants/{assistant}", assistants.Get)
+	on("GET", "/assistants/{assistant}/schemas", assistants.Schemas)
 	for _, method := range []string{"PATCH", "DELETE"} {
 		on(method, "/assistants/{assistant}", kindsAreFixed)
 	}
 	on("POST", "/assistants", kindsAreFixed)
 
-	on("POST", "/threads", createThread)
-	on("POST", "/threads/search", searchThreads)
-	on("GET", "/threads/{thread}", getThread)
-	on("PATCH", "/threads/{thread}", changeThread)
-	on("DELETE", "/threads/{thread}", deleteThread)
-	on("POST", "/threads/{thread}/copy", copyThread)
-	on("GET", "/threads/{thread}/state", getState)
-	on("POST", "/threads/{thread}/state", addToState)
-	on("POST", "/threads/{thread}/history", getHistory)
-	on("GET", "/threads/{thread}/stream", d.streamThread)
+	on("POST", "/threads", threads.Create)
+	on("POST", "/threads/search", threads.Search)
+	on("GET", "/threads/{thread}", threads.Get)
+	on("PATCH", "/threads/{thread}", threads.Change)
+	on("DELETE", "/threads/{thread}", threads.Delete)
+	on("POST", "/threads/{thread}/copy", threads.Copy)
+	on("GET", "/threads/{thread}/state", threads.State)
+	on("POST", "/threads/{thread}/state", threads.AddToState)
+	on("POST", "/threads/{thread}/history", threads.History)
+	on("GET", "/threads/{thread}/stream", followed.Stream)
 
-	on("POST", "/threads/{thread}/runs", d.createRun)
-	on("GET", "/threads/{thread}/runs", listRuns)
-	on("POST", "/threads/{thread}/runs/wait", d.waitForNewRun)
-	on("POST", "/threads/{thread}/runs/stream", d.streamNewRun)
-	on("GET", "/threads/{thread}/runs/{run}", getRun)
-	on("DELETE", "/threads/{thread}/runs/{run}", deleteRun)
-	on("GET", "/threads/{thread}/runs/{run}/join", d.joinRun)
-	on("GET", "/threads/{thread}/runs/{run}/stream", d.streamRun)
-	on("POST", "/threads/{thread}/runs/{run}/cancel", cancelRun)
+	on("POST", "/threads/{thread}/runs", starting.Create)
+	on("GET", "/threads/{thread}/runs", runs.List)
+	on("POST", "/threads/{thread}/runs/wait", starting.Wait)
+	on("POST", "/threads/{thread}/runs/stream", starting.Stream)
+	on("GET", "/threads/{thread}/runs/{run}", runs.Get)
+	on("DELETE", "/threads/{thread}/runs/{run}", runs.Delete)
+	on("GET", "/threads/{thread}/runs/{run}/join", leaving.Join)
+	on("GET", "/threads/{thread}/runs/{run}/stream", leaving.Stream)
+	on("POST", "/threads/{thread}/runs/{run}/cancel", runs.Cancel)
 
-	on("POST", "/runs", d.createRun)
-	on("POST", "/runs/wait", d.waitForNewRun)
-	on("POST", "/runs/stream", d.streamNewRun)
-	on("POST", "/runs/batch", d.createBatch)
-	on("POST", "/runs/cancel", cancelRuns)
-	on("GET", "/runs/{run}", getRun)
-	on("GET", "/runs/{run}/join", d.joinRun)
-	on("GET", "/runs/{run}/stream", d.streamRun)
-	on("POST", "/runs/{run}/cancel", cancelRun)
+	on("POST", "/runs", starting.Create)
+	on("POST", "/runs/wait", starting.Wait)
+	on("POST", "/runs/stream", starting.Stream)
+	on("POST", "/runs/batch", starting.Batch)
+	on("POST", "/runs/cancel", runs.CancelMany)
+	on("GET", "/runs/{run}", runs.Get)
+	on("GET", "/runs/{run}/join", leaving.Join)
+	on("GET", "/runs/{run}/stream", leaving.Stream)
+	on("POST", "/runs/{run}/cancel", runs.Cancel)
 	for _, r := range []struct{ method, pattern string }{{"POST", "/runs/crons"}, {"POST", "/runs/crons/search"},
 		{"POST", "/runs/crons/count"}, {"PATCH", "/runs/crons/{cron}"}, {"DELETE", "/runs/crons/{cron}"},
 		{"POST", "/threads/{thread}/runs/crons"}} {
@@ -100,14 +108,7 @@ func refuse(p *api.Problem, _ http.Header) (int, any) {
 	if p.Field != "" {
 		detail = p.Field + " " + detail
 	}
-	return status, object{"detail": detail, "code": p.Code}
-}
-
-// unprocessable refuses what the door has no equivalent for.
-func unprocessable(code perdure.Code, field, detail string) error {
-	p := api.NewProblem(code, detail, field)
-	p.Status = http.StatusUnprocessableEntity
-	return p
+	return status, shape.Object{"detail": detail, "code": p.Code}
 }
 
 // notHere refuses what the platform has and the door has not.
@@ -123,6 +124,6 @@ func info(c *doors.Call) error {
 	if _, err := c.API.Session(c.Context()); err != nil {
 		return err
 	}
-	return c.JSON(http.StatusOK, object{"version": "perdure", "flags": object{"assistants": true, "crons": false,
-		"store": false, "langsmith": false}})
+	return c.JSON(http.StatusOK, shape.Object{"version": "perdure", "flags": shape.Object{"assistants": true,
+		"crons": false, "store": false, "langsmith": false}})
 }

@@ -9,12 +9,19 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/body"
+	"github.com/perdure/perdure/internal/doors/frame"
+	"github.com/perdure/perdure/internal/doors/openai/again"
+	"github.com/perdure/perdure/internal/doors/openai/input"
+	"github.com/perdure/perdure/internal/doors/openai/responses"
+	"github.com/perdure/perdure/internal/doors/openai/shape"
+	"github.com/perdure/perdure/internal/doors/openai/translate"
 )
 
 // A completion is the body of POST /v1/chat/completions.
 type completion struct {
 	Model    string            `json:"model"`
-	Messages []inputItem       `json:"messages"`
+	Messages []input.Item      `json:"messages"`
 	Metadata map[string]string `json:"metadata"`
 	Stream   bool              `json:"stream"`
 
@@ -22,7 +29,7 @@ type completion struct {
 		Usage bool `json:"include_usage"`
 	} `json:"stream_options"`
 
-	others
+	input.Others
 }
 
 // A chunk is a chat completion, or a piece of one.
@@ -68,19 +75,20 @@ func complete(c *doors.Call) error {
 	}
 	raw, in.Messages = nil, nil
 	c.AnswerHeader().Set(runHeader, string(run.RunID))
-	look := &found{call: c, run: run.RunID}
-	out := &talk{t: newTranslator(run, ref{run: run.RunID}, look)}
-	out.base = chunk{ID: "chatcmpl-" + bare(string(run.RunID)), Created: out.t.resp.CreatedAt, Model: run.Kind}
+	look := &responses.Found{Call: c, Run: run.RunID}
+	out := &talk{t: translate.New(run, shape.Ref{Run: run.RunID}, look)}
+	out.base = chunk{ID: "chatcmpl-" + shape.Bare(string(run.RunID)), Created: out.t.Response.CreatedAt,
+		Model: run.Kind}
 	if in.Stream {
 		out.usage = in.StreamOptions.Usage
 		head := run.LastSeq
 		return c.Streaming(func(ctx context.Context, s *doors.Stream) error {
-			look.ctx = ctx
-			return s.Follow(ctx, out.t.ref.run, head, doors.Cursor{}, out.line)
+			look.Ctx = ctx
+			return s.Follow(ctx, out.t.Ref.Run, head, frame.Cursor{}, out.line)
 		})
 	}
-	return c.WaitingAfter(hold(c), func(ctx context.Context, begin func() error) (any, error) {
-		err := wait(c, ctx, out.t.ref.run, look, begin, func(e *api.Event) (bool, error) {
+	return c.WaitingAfter(responses.Hold(c), func(ctx context.Context, begin func() error) (any, error) {
+		err := responses.Wait(c, ctx, out.t.Ref.Run, look, begin, func(e *api.Event) (bool, error) {
 			_, more, err := out.line(e)
 			return more, err
 		})
@@ -90,17 +98,17 @@ func complete(c *doors.Call) error {
 
 // start starts the run of a completion.
 func (in *completion) start(c *doors.Call, raw []byte) (*api.Run, error) {
-	if len(in.Messages) == 0 || len(in.Messages) > maxItems {
-		return nil, perdure.Invalid("messages", "takes 1 to %d messages", maxItems)
+	if len(in.Messages) == 0 || len(in.Messages) > input.MaxItems {
+		return nil, perdure.Invalid("messages", "takes 1 to %d messages", input.MaxItems)
 	}
 	kind := cmp.Or(in.Model, api.SupervisorKind)
-	if err := checkKind(c, kind); err != nil {
+	if err := again.CheckKind(c, kind); err != nil {
 		return nil, err
 	}
 	var asked struct {
 		Messages json.RawMessage `json:"messages"`
 	}
-	if err := doors.DecodeJSON(raw, &asked); err != nil {
+	if err := body.Decode(raw, &asked); err != nil {
 		return nil, err
 	}
 	body, err := perdure.Marshal(asked)
@@ -110,15 +118,16 @@ func (in *completion) start(c *doors.Call, raw []byte) (*api.Run, error) {
 	for i := range in.Messages {
 		in.Messages[i].Type = ""
 	}
-	s := &start{digest: digestOf(c, raw), newThread: true, ignored: in.ignored(), echo: echo{Metadata: in.Metadata},
-		sub: perdure.Submission{Kind: kind, Input: body, Messages: messages(nil, in.Messages)}}
-	return s.run(c)
+	s := &again.Start{Digest: again.Digest(c, raw), NewThread: true, Ignored: in.Ignored(),
+		Echo: shape.Echo{Metadata: in.Metadata}, Submission: perdure.Submission{Kind: kind, Input: body,
+			Messages: input.Messages(nil, in.Messages)}}
+	return s.Run(c)
 }
 
 // A talk turns the events of a response into the text of a chat completion. A text can't be taken back:
 // of one that is told again, only what is new is told.
 type talk struct {
-	t    *translator
+	t    *translate.Translator
 	base chunk
 
 	said  strings.Builder // all that was told
@@ -128,8 +137,8 @@ type talk struct {
 	usage bool // the last piece of a stream counts the tokens
 }
 
-func (k *talk) line(e *api.Event) (out []doors.Frame, more bool, err error) {
-	events, more, err := k.t.line(e)
+func (k *talk) line(e *api.Event) (out []frame.Frame, more bool, err error) {
+	events, more, err := k.t.Line(e)
 	if err != nil {
 		return nil, false, err
 	}
@@ -183,11 +192,11 @@ func (k *talk) tell(text string) string {
 }
 
 // last are the frames of the end.
-func (k *talk) last() (out []doors.Frame) {
+func (k *talk) last() (out []frame.Frame) {
 	if why := k.failed(); why != "" {
 		b, _ := perdure.Marshal(map[string]any{"error": errorBody{Message: why, Type: "server_error",
 			Code: "run_failed"}})
-		out = append(out, doors.Frame{Data: b, Bare: true})
+		out = append(out, frame.Frame{Data: b, Bare: true})
 	} else {
 		stop := "stop"
 		out = append(out, k.frame(&chatMessage{}, &stop))
@@ -196,14 +205,14 @@ func (k *talk) last() (out []doors.Frame) {
 		c := k.base
 		c.Object, c.Choices, c.Usage = "chat.completion.chunk", []choice{}, k.tokens()
 		b, _ := perdure.Marshal(c) // never fails: it has texts and numbers
-		out = append(out, doors.Frame{Data: b, Bare: true})
+		out = append(out, frame.Frame{Data: b, Bare: true})
 	}
-	return append(out, doors.Frame{Data: []byte("[DONE]"), Bare: true})
+	return append(out, frame.Frame{Data: []byte("[DONE]"), Bare: true})
 }
 
 // failed says why the run has ended without an answer, or that it waits for a person.
 func (k *talk) failed() string {
-	switch r := k.t.resp; r.Status {
+	switch r := k.t.Response; r.Status {
 	case "failed":
 		return r.Error.Code + ": " + r.Error.Message
 	case "cancelled":
@@ -211,20 +220,20 @@ func (k *talk) failed() string {
 	case "completed":
 		for _, x := range r.Output {
 			if x.Type == "mcp_approval_request" {
-				return "the run waits for the approval " + string(approvalID(x.ID)) + ": " + x.Name
+				return "the run waits for the approval " + string(shape.ApprovalID(x.ID)) + ": " + x.Name
 			}
 		}
 		return ""
 	}
-	return "the run goes on: " + string(k.t.ref.run)
+	return "the run goes on: " + string(k.t.Ref.Run)
 }
 
-func (k *talk) frame(delta *chatMessage, finish *string) doors.Frame {
+func (k *talk) frame(delta *chatMessage, finish *string) frame.Frame {
 	c := k.base
 	c.Object = "chat.completion.chunk"
 	c.Choices = []choice{{Delta: delta, Finish: finish}}
 	b, _ := perdure.Marshal(c) // never fails: it has texts and numbers
-	return doors.Frame{Data: b, Bare: true}
+	return frame.Frame{Data: b, Bare: true}
 }
 
 // whole is the completion of a caller who waited. A run without an answer is a refusal.
@@ -242,7 +251,7 @@ func (k *talk) whole() *chunk {
 
 // tokens are those that the run's result counts.
 func (k *talk) tokens() *tokens {
-	u := k.t.resp.Usage
+	u := k.t.Response.Usage
 	if u == nil {
 		return &tokens{}
 	}

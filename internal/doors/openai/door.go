@@ -1,24 +1,3 @@
-// Package openai is the door for clients of OpenAI's API: the Responses API, the list of models, and
-// chat completions.
-//
-// # How it works
-//
-// A response is a run. Its id is resp_ and the run's id in hexadecimal digits; the model is its kind.
-// Each run has a thread, so that a later response can go on from it. Fields of the request for
-// which the run has no place stand in the run's metadata (request.go).
-//
-// A translator (translate.go) turns the lines of the log into events. All answers come from it: a
-// stream writes the events, and an answer that waits has the response of the last one.
-//
-// A run that asks a person for an approval ends its response. The answer begins another response, for
-// the part of the run that follows. Its id has the number of the line after which the part begins.
-//
-// Clients post again after a timeout, without an idempotency key. again.go finds the run of the first
-// call.
-//
-// # What it is not
-//
-// It has no state, and decides nothing: see package doors.
 package openai
 
 import (
@@ -26,23 +5,25 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/openai/responses"
+	"github.com/perdure/perdure/internal/doors/openai/shape"
+	"github.com/perdure/perdure/internal/doors/openai/translate"
 )
-
-const name = "openai"
 
 // Door is the door for clients of OpenAI's API.
 func Door() *doors.Door {
 	const one = "/v1/responses/{id}"
-	return &doors.Door{Name: name, Refuse: refuse, Notify: notify, Exposes: []string{runHeader, "X-Should-Retry"},
+	return &doors.Door{Name: shape.Name, Refuse: refuse, Notify: translate.Notify,
+		Exposes: []string{runHeader, "X-Should-Retry"},
 		Accepts: []string{"Openai-Organization", "Openai-Project", "X-Stainless-Arch", "X-Stainless-Lang",
 			"X-Stainless-Os", "X-Stainless-Package-Version", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
 			"X-Stainless-Runtime-Version", "X-Stainless-Timeout"},
 		Routes: []doors.Route{
-			{Method: "POST", Pattern: "/v1/responses", Handle: create},
-			{Method: "GET", Pattern: one, Handle: retrieve},
-			{Method: "DELETE", Pattern: one, Handle: remove},
-			{Method: "POST", Pattern: one + "/cancel", Handle: cancel},
-			{Method: "GET", Pattern: one + "/input_items", Handle: inputItems},
+			{Method: "POST", Pattern: "/v1/responses", Handle: responses.Create},
+			{Method: "GET", Pattern: one, Handle: responses.Retrieve},
+			{Method: "DELETE", Pattern: one, Handle: responses.Remove},
+			{Method: "POST", Pattern: one + "/cancel", Handle: responses.Cancel},
+			{Method: "GET", Pattern: one + "/input_items", Handle: responses.InputItems},
 			{Method: "GET", Pattern: "/v1/models", Handle: listModels},
 			{Method: "GET", Pattern: "/v1/models/{model}", Handle: getModel},
 			{Method: "POST", Pattern: "/v1/chat/completions", Handle: complete},

@@ -3,6 +3,8 @@ package openai
 import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/openai/again"
+	"github.com/perdure/perdure/internal/doors/openai/shape"
 )
 
 // A model is a kind.
@@ -14,7 +16,7 @@ type model struct {
 }
 
 func modelOf(k *api.Kind) model {
-	m := model{ID: k.Kind, Object: "model", Owner: server}
+	m := model{ID: k.Kind, Object: "model", Owner: shape.Server}
 	for _, b := range k.Builds {
 		m.Created = int64(b.FirstSeenAt) / 1_000_000
 	}
@@ -36,7 +38,7 @@ func listModels(c *doors.Call) error {
 
 // getModel is GET /v1/models/{model}.
 func getModel(c *doors.Call) error {
-	if err := checkKind(c, c.Param("model")); err != nil {
+	if err := again.CheckKind(c, c.Param("model")); err != nil {
 		return err
 	}
 	k, err := c.API.Kind(c.Context(), c.Param("model"))

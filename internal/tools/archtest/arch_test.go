@@ -101,10 +101,32 @@ var layers = []struct{ pkg, uses string }{
 		"process/jobdir server/sentinel server/schedule server/httpd/stream server/httpd/feed " +
 		"server/httpd/waiting ui"},
 	{"server/metrics", "domain wire/release server/store server/engine server/sentinel server/watchdog"},
-	{"doors", "domain api client"},
-	{"doors/openai", "domain api client doors"},
-	{"doors/langgraph", "domain api client doors"},
-	{"embedded", "domain doors doors/openai doors/langgraph wire/redact server/keyfile server/tlscert " +
+	{"doors/frame", "domain api"},
+	{"doors/body", "domain"},
+	{"doors/answer", "domain doors/frame"},
+	{"doors", "domain api client doors/frame doors/body doors/answer"},
+	{"doors/openai/shape", "domain"},
+	{"doors/openai/input", "domain"},
+	{"doors/openai/translate", "domain api doors/frame doors/openai/shape"},
+	{"doors/openai/again", "domain api client doors doors/frame doors/openai/shape"},
+	{"doors/openai/responses", "domain api client doors doors/frame doors/openai/shape doors/openai/input " +
+		"doors/openai/translate doors/openai/again"},
+	{"doors/openai", "domain api doors doors/frame doors/body doors/openai/shape doors/openai/input " +
+		"doors/openai/translate doors/openai/again doors/openai/responses"},
+	{"doors/langgraph/shape", "domain api"},
+	{"doors/langgraph/frames", "domain api doors/frame doors/langgraph/shape"},
+	{"doors/langgraph/assistants", "domain api doors doors/langgraph/shape"},
+	{"doors/langgraph/threads", "domain api client doors doors/frame doors/langgraph/shape " +
+		"doors/langgraph/frames"},
+	{"doors/langgraph/runs", "domain api doors doors/frame doors/langgraph/shape doors/langgraph/frames " +
+		"doors/langgraph/threads"},
+	{"doors/langgraph/start", "domain api client doors doors/frame doors/body doors/langgraph/shape " +
+		"doors/langgraph/frames doors/langgraph/assistants doors/langgraph/threads doors/langgraph/runs"},
+	{"doors/langgraph/follow", "domain api client doors doors/frame doors/langgraph/shape " +
+		"doors/langgraph/frames doors/langgraph/threads doors/langgraph/runs"},
+	{"doors/langgraph", "domain api doors doors/langgraph/shape doors/langgraph/frames doors/langgraph/assistants " +
+		"doors/langgraph/threads doors/langgraph/runs doors/langgraph/start doors/langgraph/follow"},
+	{"embedded", "domain doors doors/frame doors/openai doors/langgraph wire/redact server/keyfile server/tlscert " +
 		"server/connlimit api server/metrics server/doorbell server/store server/engine server/watchdog " +
 		"server/webhook server/sentinel server/httpd"},
 	{"server/settings", "domain server/sentinel server/doorbell embedded"},

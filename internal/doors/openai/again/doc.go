@@ -1,0 +1,2 @@
+// Package again starts the runs of calls, and finds the run of a call that is posted again.
+package again

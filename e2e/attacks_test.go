@@ -98,6 +98,7 @@ var attacks = []attack{
 				a.hit("POST", "/api/v1/groups",
 					obj{"mode": "any", "on_losers": "cancel", "run_ids": ids[i : i+2]}, &made)
 				a.call("GET", "/api/v1/groups/"+made.ID, nil, nil)
+				a.call("GET", "/api/v1/groups?state=timed_out&limit=1000", nil, nil) // none is
 				if i == a.no.scale(16, len(ids)/2) {
 					a.call("POST", "/api/v1/runs/"+ids[0]+"/cancel", obj{}, nil)
 				}

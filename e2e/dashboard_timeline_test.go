@@ -52,6 +52,35 @@ func TestDashboardTimelineOfTenThousandLines(t *testing.T) {
 	silences(t, d)
 }
 
+// What is drawn on a canvas has the colours of the theme, also after somebody has changed it.
+func TestDashboardDrawsInTheColoursOfTheTheme(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.submit(obj{"kind": "short"})
+	r := n.poll("w", 1, true, "10s")[0]
+	n.completes(r)
+	d := openDashboard(t, n, "", "login="+n.key)
+	for _, view := range []string{"#/health", "#/runs/" + r.RunID} {
+		d.goes(view)
+		drawn := make(map[string]string)
+		for _, theme := range []string{"light", "dark", "light"} {
+			browser.Eval[string](d.Page, fmt.Sprintf(`(() => {
+				const s = document.querySelector('.pick-theme select');
+				s.value = %q; s.dispatchEvent(new Event('change', {bubbles: true})); return '' })()`, theme))
+			other := drawn["light"]
+			if theme == "light" {
+				other = drawn["dark"]
+			}
+			eventually.True(t, view+" is drawn in the colours of "+theme, func() bool {
+				drawn[theme] = browser.Eval[string](d.Page, `(() => {
+					const c = document.querySelector('.plot canvas, .timeline canvas');
+					return c && c.width > 10 ? c.toDataURL() : '' })()`)
+				return drawn[theme] != "" && drawn[theme] != other
+			})
+		}
+	}
+}
+
 // silences checks the gaps of a timeline: those that the watchdog has told of, not those between lines of the log,
 // where heartbeats that say nothing new have none.
 func silences(t *testing.T, d *dashboard) {

@@ -1,5 +1,5 @@
 // Lines over time, drawn on a canvas. The legend has the newest values, and those below the pointer while there is one.
-import { html, useState, useEffect, useRef, none } from './lib.js';
+import { html, useState, useEffect, useRef, none, painted } from './lib.js';
 import { count } from './format.js';
 import { Card } from './parts.js';
 
@@ -102,7 +102,7 @@ export function Plot({ title, times, lines, format = count }) {
     return () => watcher.disconnect();
   }, []);
   useEffect(() => { if (times.length) drawPlot(canvas.current, { times, lines, format, at }); },
-    [times, at, size, document.documentElement.dataset.theme]);
+    [times, at, size, painted.value]);
   const over = e => {
     const part = (e.offsetX - left) / (e.currentTarget.clientWidth - left - right);
     setAt(Math.max(0, Math.min(times.length - 1, Math.round(part * (times.length - 1)))));

@@ -1,5 +1,5 @@
 // The timeline of a tree of runs: a canvas that can be zoomed and moved, with labels beside it.
-import { html, useEffect, useRef, useState, useMemo, cls, none } from '../lib.js';
+import { html, useEffect, useRef, useState, useMemo, cls, none, painted } from '../lib.js';
 import { duration, short, stateNames, count } from '../format.js';
 import { Shape, statusOf } from '../parts.js';
 import { visible } from '../safe.js';
@@ -62,7 +62,8 @@ export function Timeline({ tree, version, root, main, rows, selected, select, wa
   const warp = useMemo(() => warpOf(lanes, all.from, all.end, idle), [lanes, idle]);
   const long = warp.u(all.end), whole = { from: -long * 0.02, to: long * 1.02 };
   const shown = view ? { from: warp.u(view.from), to: Math.max(warp.u(view.to), warp.u(view.from) + 2) } : whole;
-  const scale = new Scale(warp, shown, width || 1);
+  const scale = new Scale(warp, shown, width || 1), theme = painted.value;
+  const colors = useMemo(palette, [theme]);
   const height = axisHeight + lanes.reduce((sum, l) => sum + heightOf(l, l.run.run_id === main), 0);
   Object.assign(state.current, { shown, whole, width, warp });
 
@@ -91,7 +92,6 @@ export function Timeline({ tree, version, root, main, rows, selected, select, wa
     }
     const g = c.getContext('2d');
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const colors = palette();
     draw(g, lanes, scale, height, { main, now: at, colors, selected, hover: tip });
     if (!map.current) return;
     const m = map.current.getContext('2d');

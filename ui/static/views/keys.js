@@ -28,11 +28,11 @@ function make(a) {
 // The shares of a tenant: its maxima.
 const shares = [['max_live_runs', 'Live runs'], ['max_calls', 'Calls'], ['max_streams', 'Streams'],
   ['max_polls', 'Polls'], ['max_bytes_per_hour', 'Bytes an hour'],
-  ['weight', 'Weight, 1 to 100']];
+  ['weight', 'Weight']];
 
 async function share(t) {
   const a = await ask({ title: `Shares of ${t.tenant}`, yes: 'Change them',
-    text: 'What is taken already stays. Empty or 0 is the default of the server.',
+    text: 'What is taken already stays. Empty or 0 is the default of the server. A weight is a number from 1 to 100.',
     fields: shares.map(([name, label]) => ({ name, label, value: String(t.limits?.[name] || '') })),
     run: f => call('PUT', '/api/admin/tenants/' + encodeURIComponent(t.tenant), { body: { limits: Object.fromEntries(
       shares.map(([name]) => [name, /^\d*$/.test(f[name]) ? Number(f[name]) : f[name]])) } }) });

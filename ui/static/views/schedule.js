@@ -40,7 +40,7 @@ export default function Schedule({ parts: [name] }) {
           keyOf=${i => i.at} columns=${[
           { name: 'There', className: 'grow', cell: i => html`<span class="mono">${i.local}</span>` },
           { name: 'Here', className: 'fit', cell: i => instant(i.at) },
-          { name: 'In', className: 'num', cell: i => html`<${Until} at=${i.fires_at} />` }]} />`}<//>
+          { name: 'When', className: 'num', cell: i => html`<${Until} at=${i.fires_at} />` }]} />`}<//>
     </section><section class="home-side"><${Card} title="About it"><${Facts} of=${[
       ['State', html`<${Condition} of=${s} />`], ['Plan', html`<code>${planOf(s)}</code>`],
       ['Fires next', html`<${Next} of=${s} />`], ['Jitter', s.jitter],

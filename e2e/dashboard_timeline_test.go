@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 
@@ -50,6 +51,34 @@ func TestDashboardTimelineOfTenThousandLines(t *testing.T) {
 		t.Errorf("the page has %d rows of the log, want only those near the window", rows)
 	}
 	silences(t, d)
+}
+
+// A printed log has its lines, not only those that were in sight, and none of the page's buttons.
+func TestDashboardPrintsAWholeLog(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.submit(obj{"kind": "long"})
+	r := n.poll("w", 1, true, "10s")[0]
+	var events []obj
+	for i := range 600 {
+		events = append(events, obj{"type": "x:note", "data": obj{"n": i}})
+	}
+	n.commits(r, obj{"events": events})
+	d := openDashboard(t, n, "", "login="+n.key)
+	d.goes("#/runs/" + r.RunID + "?form=lines")
+	d.sees(".sub", "of 60")
+	if rows := browser.Eval[int](d.Page, "document.querySelectorAll('.log-row').length"); rows > 300 {
+		t.Fatalf("the page has %d rows of the log before it is printed, want those near the window", rows)
+	}
+	browser.Eval[bool](d.Page, `addEventListener('beforeprint', () => { // after the page's own
+		printed_ = document.querySelectorAll('.log-row').length; }); window.printed_ = 0; true`)
+	if pages := bytes.Count(d.Paper(), []byte("/Type /Page\n")); pages < 10 || pages > 60 {
+		t.Errorf("600 lines are printed on %d pages, want 10 to 60", pages)
+	}
+	if rows := browser.Eval[int](d.Page, "printed_"); rows < 600 {
+		t.Errorf("%d lines are printed, want 600", rows)
+	}
+	d.until("the page is as before", "document.querySelectorAll('.log-row').length < 300")
 }
 
 // What is drawn on a canvas has the colours of the theme, also after somebody has changed it.

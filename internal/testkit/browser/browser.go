@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"github.com/perdure/perdure/internal/testkit/eventually"
@@ -254,6 +256,18 @@ func (p *Page) Downloaded(name string, size int64) bool {
 func (p *Page) Screenshot() []byte {
 	p.t.Helper()
 	return do(p, chromedp.CaptureScreenshot())
+}
+
+// Paper is how the page looks in print, as a PDF.
+func (p *Page) Paper() []byte {
+	p.t.Helper()
+	return do(p, func(ctx context.Context, t *chromedp.Target) ([]byte, error) {
+		r, err := cdp.Call(ctx, t, page.PrintToPDF, page.PrintToPDFParams{})
+		if err != nil {
+			return nil, err
+		}
+		return r.Data, nil
+	})
 }
 
 // Resize gives the page another size, in pixels.

@@ -7,6 +7,7 @@ import { maxLines, allLines } from '../log.js';
 import { Empty, toast } from '../parts.js';
 import { explain } from '../api.js';
 import { Safe, visible } from '../safe.js';
+import { useWindow } from '../window.js';
 
 /** @type {Record<string, [string, (type: string) => boolean]>} */
 const groups = {
@@ -18,7 +19,7 @@ const groups = {
   beats: ['Signs of life', t => t === 'run:heartbeat' || t === 'run:progress' || t === 'run:slow' || t === 'run:stale'],
 };
 const bad = /failed|timed_out|dead_lettered|reclaimed|retrying|slow|stale|held/;
-const rowHeight = 29, window_ = 80;
+const rowHeight = 29;
 
 /** maxSummary is how much of a line is shown and searched. */
 const maxSummary = 20_000;
@@ -87,8 +88,7 @@ const nearTop = 600;
 export function Log({ run, log, version, picked, pick, form }) {
   const { events } = log;
   const [off, setOff] = useState(new Set(['beats']));
-  const [only, setOnly] = useState(false), [text, setText] = useState(''), [follow, setFollow] = useState(false),
-    [top, setTop] = useState(0);
+  const [only, setOnly] = useState(false), [text, setText] = useState(''), [follow, setFollow] = useState(false);
   const box = useRef(none), was = useRef({ first: 0, rows: 0 });
   const shown = useMemo(() => events.filter(e => {
     if (only) return bad.test(e.type);
@@ -96,6 +96,7 @@ export function Log({ run, log, version, picked, pick, form }) {
     return true;
   }).filter(e => !text || (e.type + ' ' + summary(e)).toLowerCase().includes(text.toLowerCase())),
     [events, version, off, only, text]);
+  const win = useWindow(shown.length, rowHeight, 400), { long } = win;
   useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; },
     [version, follow]);
   // Lines that come or go above leave what is read where it is. A log without its beginning is shown at its end.
@@ -106,17 +107,13 @@ export function Log({ run, log, version, picked, pick, form }) {
     if (!before.first) { if (!log.whole) e.scrollTop = e.scrollHeight; return; }
     const at = shown.findIndex(one => one.seq >= before.first);
     if (at > 0) e.scrollTop += at * rowHeight;
-    setTop(e.scrollTop);
+    win.look(e);
   }, [shown]);
   const scrolled = e => {
-    setTop(e.currentTarget.scrollTop);
+    win.look(e.currentTarget);
     if (e.currentTarget.scrollTop < nearTop) log.older();
   };
   const begin = ms(run.created_at);
-  // Long logs: only a window of rows is in the page, between two empty blocks.
-  const long = shown.length > 400;
-  const first = long ? Math.max(0, Math.floor(top / rowHeight) - 20) : 0;
-  const rows = long ? shown.slice(first, first + window_) : shown;
   return html`<div class="stack"><div class="filters">${form}
       <form role="search" onSubmit=${e => e.preventDefault()}>
         <input type="search" aria-label="Search the log" placeholder="Search the log" value=${text} onInput=${e =>
@@ -137,8 +134,7 @@ export function Log({ run, log, version, picked, pick, form }) {
           : 'Each thing that happens to a run is a line here.'}<//>`
     : html`<div class=${cls('log', long && 'fixed')} ref=${box} role="log" aria-label="Log of the run" tabindex="0"
         onScroll=${long ? scrolled : undefined}>
-      ${first > 0 && html`<div style=${{ height: first * rowHeight + 'px' }}></div>`}
-      ${rows.map(e => html`<div key=${e.seq} data-row tabindex="-1"
+      ${win.before}${shown.slice(win.first, win.last).map(e => html`<div key=${e.seq} data-row tabindex="-1"
           class=${cls('log-row', bad.test(e.type) && 'is-bad', e.type === 'run:completed' && 'is-good',
               /deferred|reattached/.test(e.type) && 'is-own', picked?.run === run.run_id &&
                 picked.event?.seq === e.seq && 'chosen')}
@@ -149,8 +145,7 @@ export function Log({ run, log, version, picked, pick, form }) {
         <span class="type">${visible(e.type)}</span>
         <span class="data"><${Safe} text=${long ? summary(e).slice(0, 140).replace(/\n/g, ' ') : summary(e)}
             max=${400} /></span></div>`)}
-      ${long && first + window_ < shown.length &&
-        html`<div style=${{ height: (shown.length - first - window_) * rowHeight + 'px' }}></div>`}</div>
+      ${win.after}</div>
       <p class="sub">${count(shown.length)} of ${count(events.length)} lines${log.whole ? ''
         : html`, of ${count(run.last_seq)} in all`}</p>`}</div>`;
 }

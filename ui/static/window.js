@@ -21,9 +21,10 @@ export function useWindow(count, height, few = 300) {
   const [at, move] = useState({ top: 0, sight: 900 });
   const long = count > few, paper = printing.value;
   const first = long && !paper ? Math.max(0, Math.min(Math.floor(at.top / height) - beyond, count - 1)) : 0;
-  const last = paper ? Math.min(count, onPaper) : long ? Math.min(count, first + Math.ceil(at.sight / height) + 2 * beyond) : count;
+  const rows = Math.ceil(at.sight / height) + 2 * beyond;
+  const last = Math.min(count, paper ? onPaper : long ? first + rows : count);
   const rest = count - last;
-  const space = rows => rows > 0 && html`<div style=${{ height: rows * height + 'px' }}></div>`;
+  const space = n => n > 0 && html`<div style=${{ height: n * height + 'px' }}></div>`;
   const look = e => {
     const top = e.scrollTop, sight = e.clientHeight || 900;
     // A row more or less is no reason to render.

@@ -47,14 +47,15 @@ func parseCron(text string) (c cron, err error) {
 	if strings.HasPrefix(text, "@") {
 		long, ok := shorthands[strings.ToLower(text)]
 		if !ok {
-			return c, perdure.Unprocessable("cron", "%.40q is none of @hourly, @daily, @weekly, @monthly, @yearly", text)
+			return c, perdure.Unprocessable("cron", "%.40q is none of @hourly, @daily, @weekly, @monthly, @yearly",
+				text)
 		}
 		text = long
 	}
 	parts := strings.Fields(text)
 	if len(parts) != len(cronFields) {
-		return c, perdure.Unprocessable("cron", "has %d fields; an expression has five: minute, hour, day of the month, "+
-			"month, day of the week, such as \"30 2 * * mon-fri\"", len(parts))
+		return c, perdure.Unprocessable("cron", "has %d fields; an expression has five: minute, hour, day of the "+
+			"month, month, day of the week, such as \"30 2 * * mon-fri\"", len(parts))
 	}
 	for i, to := range []*uint64{&c.minutes, &c.hours, &c.days, &c.months, &c.weekdays} {
 		if *to, err = cronFields[i].parse(parts[i]); err != nil {

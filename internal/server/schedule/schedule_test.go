@@ -208,11 +208,13 @@ func TestRefusedPlans(t *testing.T) {
 		{Plan{Cron: "* * * * *", Timezone: "../../etc/passwd"}, "timezone", perdure.CodeUnprocessable, "no time zone"},
 		{Plan{Every: perdure.Duration(time.Second)}, "every", perdure.CodeUnprocessable, "between 10s"},
 		{Plan{Every: perdure.Duration(10500 * time.Millisecond)}, "every", perdure.CodeUnprocessable, "whole seconds"},
-		{Plan{Every: perdure.Duration(time.Hour), Timezone: "UTC"}, "timezone", perdure.CodeUnprocessable, "goes with cron"},
+		{Plan{Every: perdure.Duration(time.Hour), Timezone: "UTC"}, "timezone",
+			perdure.CodeUnprocessable, "goes with cron"},
 		{Plan{Every: perdure.Duration(time.Hour), Jitter: perdure.Duration(25 * time.Hour)}, "jitter",
 			perdure.CodeUnprocessable, "24h"},
 		{Plan{Every: perdure.Duration(time.Hour), StartAt: 2, EndAt: 1}, "end_at", perdure.CodeUnprocessable, "after"},
-		{Plan{Every: perdure.Duration(time.Hour), Overlap: "never"}, "overlap", perdure.CodeUnprocessable, "cancel_old"},
+		{Plan{Every: perdure.Duration(time.Hour), Overlap: "never"}, "overlap",
+			perdure.CodeUnprocessable, "cancel_old"},
 		{Plan{Every: perdure.Duration(time.Hour), Missed: "never"}, "missed", perdure.CodeUnprocessable, "once"},
 	} {
 		_, err := NewClock(&x.plan, "sch_1", at(t, "2026-03-01T00:00:00Z"))

@@ -218,6 +218,8 @@ var Scenarios = []Scenario{
 		large: true, run: measureAgentReplay},
 	{Name: "sdks", About: "callers who wait for runs, with the workers of the SDKs in turns", large: true,
 		targets: []string{targetHTTP}, run: measureSDKs},
+	{Name: "doors", About: "callers who wait for results at the API and at each door, in turns; streams at both",
+		large: true, targets: []string{targetHTTP}, run: measureDoors},
 	{Name: "agent-conversation",
 		About: "a model that calls a tool a hundred times: growth of the store with every call",
 		run:   measureAgentConversation},

@@ -74,12 +74,13 @@ var (
 	allSockets = func(b *Bench) bool {
 		return b.Streams >= feedSockets && b.Live >= feedRuns && b.rateOr(feedRate) >= feedRate
 	}
-	manyTenants    = func(b *Bench) bool { return b.Tenants >= 1000 }
-	millionBacklog = func(b *Bench) bool { return b.Live >= 1_000_000 }
-	millionEnded   = func(b *Bench) bool { return b.Ended >= 1_000_000 }
-	longLog        = func(b *Bench) bool { return b.Lines >= 100_000 }
-	manyCallers    = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
-	longJournal    = func(b *Bench) bool { return b.Steps >= 10_000 }
+	manyTenants     = func(b *Bench) bool { return b.Tenants >= 1000 }
+	millionBacklog  = func(b *Bench) bool { return b.Live >= 1_000_000 }
+	millionEnded    = func(b *Bench) bool { return b.Ended >= 1_000_000 }
+	longLog         = func(b *Bench) bool { return b.Lines >= 100_000 }
+	manyCallers     = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
+	thousandStreams = func(b *Bench) bool { return b.Streams >= doorStreams }
+	longJournal     = func(b *Bench) bool { return b.Steps >= 10_000 }
 )
 
 var projectGoals = []goal{
@@ -140,6 +141,11 @@ var projectGoals = []goal{
 	{scenario: "agent-conversation", what: whatLater, bound: 1.5},
 	{scenario: "sdks", what: beside("Python"), least: true, bound: 0.25},
 	{scenario: "sdks", what: beside("TypeScript"), least: true, bound: 0.5},
+	{scenario: "doors", what: ofAPI("LangGraph"), least: true, bound: 0.6, at: manyCallers},
+	{scenario: "doors", what: ofAPI("OpenAI"), least: true, bound: 0.6, at: manyCallers},
+	{scenario: "doors", what: overAPI("LangGraph"), bound: 1.5},
+	{scenario: "doors", what: overAPI("OpenAI"), bound: 1.5},
+	{scenario: "doors", what: streamOf("LangGraph"), bound: 60, at: thousandStreams},
 	{scenario: "start", what: whatFirst, metric: "p99", bound: 300},
 	{scenario: "start", what: whatMemory, bound: 60},
 	{scenario: "start", what: whatBinary, bound: 40},

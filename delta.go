@@ -127,15 +127,15 @@ func DeltaOf(data Value) (step string, try int64) {
 	return step, try
 }
 
-// channelReasoning is the channel of deltas that tell what a model thinks. Such a text is not part of its
+// ChannelReasoning is the channel of deltas that tell what a model thinks. Such a text is not part of its
 // answer.
-const channelReasoning = "reasoning"
+const ChannelReasoning = "reasoning"
 
 // DeltaText returns the text of an llm:delta line, or an empty string if it has none or is told on the
 // channel of reasoning.
 func DeltaText(data Value) string {
 	d, ok := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(data)})
-	if string(d.rest["channel"]) == `"`+channelReasoning+`"` {
+	if string(d.rest["channel"]) == `"`+ChannelReasoning+`"` {
 		return ""
 	}
 	text := ""

@@ -265,11 +265,7 @@ func Delta(ctx context.Context, text string) error {
 		return errNoAgent
 	}
 	if inside {
-		step, n := "", 0
-		if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
-			step, n = w.key, w.try
-		}
-		return c.s.Delta(ctx, step, session.Try(c.grant.Epoch, n), text)
+		return c.tell(ctx, "", text)
 	}
 	if strings.ContainsRune(text, 0) {
 		return perdure.Permanent(perdure.Errorf(perdure.CodeInvalid, "Delta: a text has no NUL in it"))
@@ -290,6 +286,29 @@ func Delta(ctx context.Context, text string) error {
 		at += n
 	}
 	return nil
+}
+
+// tell streams text from within a step.
+func (c *execution) tell(ctx context.Context, channel, text string) error {
+	step, n := "", 0
+	if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
+		step, n = w.key, w.try
+	}
+	return c.s.Delta(ctx, channel, step, session.Try(c.grant.Epoch, n), text)
+}
+
+// Reasoning streams what a model thinks before it answers, as [Delta] streams the answer. It is for the
+// functions of steps. It is no part of the run's text: client.Text and the chat leave it out, and the doors
+// show it as reasoning.
+func Reasoning(ctx context.Context, text string) error {
+	c, inside := executionOf(ctx)
+	if c == nil {
+		return errNoAgent
+	}
+	if !inside {
+		return c.misuse("Reasoning: a model is called in a step; stream what it thinks from there")
+	}
+	return c.tell(ctx, perdure.ChannelReasoning, text)
 }
 
 // Emit writes a line into the run's log. Its type is "x:…" for your own, or one of the types that

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -129,6 +130,45 @@ func TestLinesWithinStepAreWrittenWithEachAttempt(t *testing.T) {
 	if shown.String() != "hm; " || again != 2 {
 		t.Errorf("assembled text = %q, begun again %d times, want it once, begun again twice", shown.String(), again)
 	}
+}
+
+// What a model thinks has lines of its own, in the order in which it was told, and is no part of the text.
+func TestReasoningIsNoPartOfTheText(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "thinks", func(ctx *agent.Context, _ struct{}) (int, error) {
+			return agent.Step(ctx, "ask", func(ctx context.Context) (int, error) {
+				return 1, errors.Join(agent.Reasoning(ctx, "h"), agent.Reasoning(ctx, "m"), agent.Delta(ctx, "Yes"),
+					agent.Reasoning(ctx, "or"), agent.Delta(ctx, "."))
+			})
+		})
+		worker.Agent(wk, "outside", func(ctx *agent.Context, _ struct{}) (int, error) {
+			return 1, agent.Reasoning(ctx, "hm")
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "thinks"})
+	completed(t, w.end(id), "1")
+	var text client.Text
+	told := ""
+	for e, err := range w.c.Events(w.ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Add(&e)
+		if e.Type == perdure.LineDelta {
+			var d struct{ Channel, Step, Text string }
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				t.Fatal(err)
+			}
+			told += d.Step + " " + d.Channel + ":" + d.Text + "; "
+		}
+	}
+	const want = "ask#1 reasoning:hm; ask#1 :Yes; ask#1 reasoning:or; ask#1 :.; "
+	if told != want || text.String() != "Yes." {
+		t.Errorf("lines %q with the text %q, want %q with Yes.", told, text.String(), want)
+	}
+	w.defect(w.start(perdure.Submission{Kind: "outside"}), agent.CodeMisuse)
 }
 
 // A replay comes to messages, times and ids again. It does not call the functions of recorded steps, so

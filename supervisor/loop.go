@@ -348,6 +348,7 @@ func (s *Supervisor) complete(ctx context.Context, req model.Request, stream boo
 	}
 	if stream {
 		req.OnText = func(text string) error { return agent.Delta(ctx, clean(text)) }
+		req.OnReasoning = func(text string) error { return agent.Reasoning(ctx, clean(text)) }
 	}
 	res, err := s.opt.Model.Complete(ctx, req)
 	var e *model.Error

@@ -25,6 +25,30 @@ func TestQuestionWithoutTools(t *testing.T) {
 	}
 }
 
+// What the model thinks is in the log before its answer, on a channel of its own.
+func TestReasoningIsInTheLog(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{{Match: mockmodel.Match{Last: "capital"},
+		Answer: mockmodel.Answer{Text: "Lima.", Reasoning: "It is in Peru"}}}}
+	var text client.Text
+	told := ""
+	end := w.scenario("What is the capital of Peru?").Run(t)
+	for i := range end.Events {
+		e := &end.Events[i]
+		text.Add(e)
+		if e.Type == perdure.LineDelta {
+			var d struct{ Channel, Text string }
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				t.Fatal(err)
+			}
+			told += "[" + d.Channel + "]" + d.Text
+		}
+	}
+	if got := strings.ReplaceAll(told, "Peru[reasoning]", "Peru"); !strings.HasPrefix(got, "[reasoning]It") ||
+		!strings.HasSuffix(got, "[]Lima.") || text.String() != "Lima." {
+		t.Errorf("lines %q with the text %q, want the reasoning, and then Lima. alone as the text", told, text.String())
+	}
+}
+
 func TestToolResultIsAnswered(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{
 		calls("count", call("count", args{"to": 3})),

@@ -142,8 +142,8 @@ func (s agentRun) Emit(ctx context.Context, typ perdure.LineType, v any) error {
 	return Emit(s.within(ctx), typ, v)
 }
 
-func (s agentRun) Delta(ctx context.Context, step string, try int64, text string) error {
-	return s.r.delta(ctx, stream{step: step, try: try}, text)
+func (s agentRun) Delta(ctx context.Context, channel, step string, try int64, text string) error {
+	return s.r.delta(ctx, stream{channel: channel, step: step, try: try}, text)
 }
 
 // within returns a context that belongs to this run.

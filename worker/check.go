@@ -443,8 +443,8 @@ func (s *checkRun) Run(context.Context, perdure.RunID) (*api.Run, error) {
 }
 
 // Nothing of a check is sent.
-func (s *checkRun) Commit(bool)                                        {}
-func (s *checkRun) Heartbeat(string)                                   {}
-func (s *checkRun) Progress(json.RawMessage)                           {}
-func (s *checkRun) Emit(context.Context, perdure.LineType, any) error  { return nil }
-func (s *checkRun) Delta(context.Context, string, int64, string) error { return nil }
+func (s *checkRun) Commit(bool)                                                {}
+func (s *checkRun) Heartbeat(string)                                           {}
+func (s *checkRun) Progress(json.RawMessage)                                   {}
+func (s *checkRun) Emit(context.Context, perdure.LineType, any) error          { return nil }
+func (s *checkRun) Delta(context.Context, string, string, int64, string) error { return nil }

@@ -27,10 +27,11 @@ func Delta(ctx context.Context, text string) error {
 
 // A stream is text that is not in a line yet. Each step of an agent, and each try of it, has its own.
 type stream struct {
-	step string
-	try  int64
-	text []byte // as escaped JSON
-	tail []byte // bytes of an incomplete character after text
+	channel string // empty for the answer
+	step    string
+	try     int64
+	text    []byte // as escaped JSON
+	tail    []byte // bytes of an incomplete character after text
 }
 
 // delta adds a text to the stream with the step and try of the given one.
@@ -52,13 +53,16 @@ func (r *run) delta(ctx context.Context, of stream, text string) error {
 // maxPiece is the number of bytes that fit into a line even if every one of them is escaped.
 const maxPiece = (perdure.MaxDelta-maxHead)/len(`\u0000`) - utf8.UTFMax
 
-// maxHead is the number of bytes of a line beside its text: the step's name, the try, and the syntax.
-const maxHead = perdure.MaxName + 64
+// maxHead is the number of bytes of a line beside its text: the channel, the step's name, the try, and the syntax.
+const maxHead = perdure.MaxName + 96
 
 // stream appends to the text of a stream and returns the bytes that were added. The streams of
-// earlier tries of the same step are over. The caller holds r.mu.
+// earlier tries of the same step are over, and so is one on another channel: the lines of a step are in
+// the order of its texts. The caller holds r.mu.
 func (r *run) stream(of stream, piece string) int {
-	at := slices.IndexFunc(r.streams, func(x *stream) bool { return x.step == of.step && x.try == of.try })
+	at := slices.IndexFunc(r.streams, func(x *stream) bool {
+		return x.step == of.step && x.try == of.try && x.channel == of.channel
+	})
 	if at < 0 {
 		for _, x := range r.streams {
 			if x.step == of.step {
@@ -102,6 +106,10 @@ func (r *run) cutStream(x *stream, end bool) {
 		return
 	}
 	data := []byte(`{`)
+	if x.channel != "" {
+		name, _ := perdure.Marshal(x.channel) // never fails for a string
+		data = slices.Concat(data, []byte(`"channel":`), name, []byte(`,`))
+	}
 	if x.step != "" {
 		name, _ := perdure.Marshal(x.step) // never fails for a string
 		data = slices.Concat(data, []byte(`"step":`), name, []byte(`,`))

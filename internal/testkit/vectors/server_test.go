@@ -470,4 +470,4 @@ func (s *server) Commit(now bool) {
 func (s *server) Heartbeat(string)                                   {}
 func (s *server) Progress(json.RawMessage)                           {}
 func (s *server) Emit(context.Context, perdure.LineType, any) error  { return nil }
-func (s *server) Delta(context.Context, string, int64, string) error { return nil }
+func (s *server) Delta(context.Context, string, string, int64, string) error { return nil }

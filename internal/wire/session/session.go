@@ -38,11 +38,11 @@ type Session interface {
 	// Commit requests a commit: at once, or with the next flush of log lines.
 	Commit(now bool)
 	// Heartbeat, Progress, Emit and Delta are the functions of package worker with these names. The
-	// text of a delta belongs to a try of a step.
+	// text of a delta belongs to a try of a step, and may be told on a channel.
 	Heartbeat(activity string)
 	Progress(v json.RawMessage)
 	Emit(ctx context.Context, typ perdure.LineType, v any) error
-	Delta(ctx context.Context, step string, try int64, text string) error
+	Delta(ctx context.Context, channel, step string, try int64, text string) error
 }
 
 // A Check is a session without a lease. It replays a run up to where it stands: no function of a step is

@@ -61,9 +61,18 @@ export class StepContext {
 
   /** Streams text, as it is made. */
   delta(text: string): void {
+    this.tell(text, {});
+  }
+
+  /** Streams what a model thinks before it answers. It is no part of the run's text. */
+  reasoning(text: string): void {
+    this.tell(text, { channel: "reasoning" });
+  }
+
+  private tell(text: string, on: { channel?: string }): void {
     this.said += 1;
     const x = this.execution;
-    x.batch.events.push({ type: "llm:delta", data: { text: clean(text), step: this.key, try: x.grant.epoch * 1000 + this.attempt } });
+    x.batch.events.push({ type: "llm:delta", data: { text: clean(text), step: this.key, try: x.grant.epoch * 1000 + this.attempt, ...on } });
     x.flushSoon();
   }
 

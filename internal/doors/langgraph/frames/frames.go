@@ -33,6 +33,7 @@ type Translator struct {
 	open      []Interrupt
 	more      int // questions that the log only counts
 	text      strings.Builder
+	thoughts  strings.Builder // what is told on the channel of reasoning
 	textID    string
 	told      bool // the metadata of the text was sent
 
@@ -165,19 +166,23 @@ func (t *Translator) delta(e *api.Event, add func(string, any)) {
 	if id != t.textID {
 		t.textID, t.told = id, false
 		t.text.Reset()
+		t.thoughts.Reset()
 	}
-	extra := shape.Object{}
-	text := d.Text
-	if d.Channel == "reasoning" {
-		extra["reasoning_content"], text = text, ""
+	text, thought := d.Text, ""
+	if d.Channel == perdure.ChannelReasoning {
+		text, thought = "", d.Text
 	}
 	about := shape.Object{"langgraph_node": t.Kind, "run_id": t.Run, "thread_id": t.Thread}
-	chunk := func(text string) shape.Object {
+	chunk := func(text, thought string) shape.Object {
+		extra := shape.Object{}
+		if thought != "" {
+			extra["reasoning_content"] = thought
+		}
 		return shape.Object{"id": id, "type": "AIMessageChunk", "content": text, "additional_kwargs": extra,
 			"response_metadata": shape.Object{}, "tool_calls": []any{}, "tool_call_chunks": []any{}}
 	}
 	if t.Modes["messages-tuple"] {
-		add("messages", []any{chunk(text), about})
+		add("messages", []any{chunk(text, thought), about})
 	}
 	if !t.Modes["messages"] {
 		return
@@ -187,7 +192,8 @@ func (t *Translator) delta(e *api.Event, add func(string, any)) {
 		add("messages/metadata", shape.Object{id: shape.Object{"metadata": about}})
 	}
 	t.text.WriteString(text)
-	whole := chunk(t.text.String())
+	t.thoughts.WriteString(thought)
+	whole := chunk(t.text.String(), t.thoughts.String())
 	whole["type"] = "ai"
 	add("messages/partial", []any{whole})
 }

@@ -1,6 +1,8 @@
 package frames
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,5 +48,34 @@ func TestStreamEndsWhereARunWaitsForAPerson(t *testing.T) {
 		if ends != x.ends {
 			t.Errorf("%s: ended after line %d, want %d", x.name, ends, x.ends)
 		}
+	}
+}
+
+// What a model thinks is in the messages' additional_kwargs: the piece in a chunk, and all of it in a whole message.
+func TestReasoningIsBesideTheText(t *testing.T) {
+	tr := &Translator{Run: "r", Kind: "k", Modes: map[string]bool{"messages": true, "messages-tuple": true}}
+	var got []string
+	for i, data := range []string{`{"text":"h","channel":"reasoning","step":"a","try":1}`,
+		`{"text":"m","channel":"reasoning","step":"a","try":1}`, `{"text":"Yes","step":"a","try":1}`} {
+		frames, _, err := tr.Line(&api.Event{Seq: int64(i + 1), Type: perdure.LineDelta, Data: json.RawMessage(data)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range frames {
+			var list []struct {
+				Content string
+				Extra   struct {
+					Thought string `json:"reasoning_content"`
+				} `json:"additional_kwargs"`
+			}
+			if json.Unmarshal(f.Data, &list) == nil && f.Event != "metadata" {
+				got = append(got, f.Event+" "+list[0].Content+"/"+list[0].Extra.Thought)
+			}
+		}
+	}
+	want := []string{"messages /h", "messages/partial /h", "messages /m", "messages/partial /hm", "messages Yes/",
+		"messages/partial Yes/hm"}
+	if !slices.Equal(got, want) {
+		t.Errorf("frames = %q, want %q", got, want)
 	}
 }

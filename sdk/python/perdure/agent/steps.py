@@ -56,6 +56,10 @@ class StepContext:
         """Streams text to those who watch. A step that is executed again streams again."""
         self._event("llm:delta", {"text": text, "step": self._name, "try": self._try})
 
+    def reasoning(self, text: str) -> None:
+        """Streams what a model thinks before it answers. It is no part of the run's text."""
+        self._event("llm:delta", {"text": text, "step": self._name, "try": self._try, "channel": "reasoning"})
+
     def emit(self, type: str, data: Any = None) -> None:
         """Writes a line of the type x:… into the log."""
         if not type.startswith("x:"):

@@ -143,7 +143,8 @@ func (s *stream) attach(ctx context.Context) *failure {
 	case kind != api.MediaStream:
 		return &failure{err: fmt.Errorf("the answer is no event stream but %q", kind)}
 	}
-	frames := sse.NewReader(bufio.NewReaderSize(body, 16<<10), maxFrame, errFrame)
+	// As much as net/http reads at once; a program may follow thousands of runs.
+	frames := sse.NewReader(bufio.NewReaderSize(body, 4<<10), maxFrame, errFrame)
 	for {
 		event, data, err := frames.Next()
 		switch {

@@ -109,10 +109,14 @@ var campaignViews = []campaignView{
 	}},
 	{at: "#/kinds", shown: cells("Kinds", "Kind", "Running", "Queued", "Failed"), want: wantKinds},
 	{at: "#/threads/THREAD", shown: `() => [...document.querySelectorAll('[data-message]')]
-		.map(e => e.dataset.message)`, want: func(c *campaign, _ string) []string {
-		return eachAs(c.list("/api/v1/threads/"+c.chat+"/messages?limit=200", "messages"), func(m obj) string {
-			return fmt.Sprint(m["seq"])
-		})
+		.map(e => e.dataset.message)`, want: func(c *campaign, _ string) (all []string) {
+		for after := "0"; ; after = all[len(all)-1] { // a long campaign says more than a page has
+			page := c.list("/api/v1/threads/"+c.chat+"/messages?limit=200&after="+after, "messages")
+			all = append(all, eachAs(page, func(m obj) string { return fmt.Sprint(m["seq"]) })...)
+			if len(page) == 0 {
+				return all
+			}
+		}
 	}},
 	{at: "#/approvals", shown: `() => [...document.querySelectorAll('.approval h2')].map(e => e.textContent)`,
 		want: func(c *campaign, _ string) []string {

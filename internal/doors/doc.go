@@ -21,13 +21,14 @@
 //
 // # What it is not
 //
-// A door has no rights and no state. It does not import the engine, the store or httpd, and it keeps
-// nothing between calls.
+// A door has no rights and no state. It does not import the engine, the store or httpd. Between calls it
+// keeps nothing but the kinds that callers have named in the last seconds.
 //
 // # Where to start reading
 //
 //   - door.go: what a door is, and how a request finds its route.
 //   - call.go: credentials and parameters of a call, and refusals.
+//   - known.go: kinds that callers name.
 //   - lines.go: reading a log. open.go: bodies, and the two answers that stay open.
 //
 // # Invariants

@@ -65,6 +65,7 @@ type Set struct {
 	closing context.Context
 	close   context.CancelFunc
 	bodies  body.Budget
+	known   known
 }
 
 // mounted is a door with its routes split into segments.

@@ -213,15 +213,19 @@ func (l *runList) query(rest string, args []any, each func(*perdure.Run) error) 
 }
 
 // byIDs makes a step of a function that finds the next candidates, newest first. find gives fewer
-// than n when there are no more.
+// than n when there are no more. The first step looks at about as many as the page takes, and the
+// next ones at more: usually most of them match.
 func (l *runList) byIDs(find idSource) func() error {
+	few := max(l.f.Limit, 8)
+	next, rows := min(2*few, sliceRows), min(few, rowsAtFirst)
 	return func() error {
-		const most = sliceRows
+		most, size := next, rows
+		next, rows = min(4*next, sliceRows), rowsAtFirst
 		ids, err := find(most)
 		if err != nil {
 			return err
 		}
-		for part := range slices.Chunk(ids, rowsAtFirst) {
+		for part := range slices.Chunk(ids, size) {
 			if err := l.readIDs(part); err != nil || l.done {
 				return err
 			}

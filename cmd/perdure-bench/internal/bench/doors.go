@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/wire/timer"
 	"github.com/perdure/perdure/worker"
@@ -63,7 +64,7 @@ func measureDoors(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, 
 	if err != nil {
 		return nil, err
 	}
-	next.flags = p.flags
+	next.flags, next.profiles = p.flags, p.profiles
 	streams, err := b.doorStreams(ctx, next)
 	return append(f, streams...), errors.Join(err, next.remove(context.WithoutCancel(ctx)))
 }
@@ -153,7 +154,7 @@ func (b *Bench) callDoor(
 	return float64(calls.Load()) / time.Since(begin).Seconds(), err
 }
 
-// post makes a call with a key of its own, as clients do, and returns the answer.
+// post makes a call and returns the answer.
 func (t *httpTarget) post(ctx context.Context, path, body string) ([]byte, error) {
 	res, err := t.open(ctx, "POST", path, strings.NewReader(body))
 	if err != nil {
@@ -171,7 +172,7 @@ func (t *httpTarget) open(ctx context.Context, method, path string, body io.Read
 	}
 	req.Header.Set("Authorization", "Bearer "+t.key)
 	req.Header.Set("Content-Type", "application/json")
-	if method == "POST" {
+	if method == "POST" && strings.HasPrefix(path, api.Prefix) { // as the SDK does, and others' clients do not
 		req.Header.Set("Idempotency-Key", rand.Text())
 	}
 	res, err := t.client.Do(req)
@@ -232,6 +233,7 @@ func (b *Bench) doorMemory(
 	}
 	timer.Sleep(ctx, b.Settle)
 	after, err := residentMemory(pid)
+	err = errors.Join(err, p.snapshot(ctx, t))
 	return Figure{What: streamOf(name), Count: len(runs), Value: float64(after-before) / 1e3 / float64(len(runs)),
 		Unit: unitKilobytes}, err
 }

@@ -161,7 +161,13 @@ func (d *Starter) read(c *doors.Call, in *runCreate, raw []byte) (err error) {
 }
 
 func (in *runCreate) begin(c *doors.Call, opts []client.CallOptions) (*runs.Part, error) {
-	k, err := assistants.Find(c, in.AssistantID)
+	kind, err := c.KindOf(in.AssistantID, func() (string, error) {
+		k, err := assistants.Find(c, in.AssistantID)
+		if err != nil {
+			return "", err
+		}
+		return k.Kind, nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +186,7 @@ func (in *runCreate) begin(c *doors.Call, opts []client.CallOptions) (*runs.Part
 			return resume(c, in, th)
 		}
 	}
-	sub, err := in.submission(k.Kind, id)
+	sub, err := in.submission(kind, id)
 	if err != nil {
 		return nil, err
 	}

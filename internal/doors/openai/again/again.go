@@ -25,11 +25,16 @@ import (
 // before it. So of a first call and a retry that overtakes it, on whatever nodes, one starts the run
 // and the other one is refused the name, looks again, and finds it. A first call that arrives soon after
 // a run which a retry has started takes that run as its own.
+//
+// Where there is a young run already, every retry is answered with a run. So a first call needs no name then, and
+// many callers who say the same at once are not refused each other's.
 
 const (
 	retryHeader = "X-Stainless-Retry-Count"
 	// retriesWithin is how old a run may be that answers a retry.
 	retriesWithin = 15 * time.Minute
+	// surelyFound is how old a run may be that answers all retries of a call that has just arrived.
+	surelyFound = retriesWithin - time.Minute
 	// overtaken is how long after a retry its first call may arrive.
 	overtaken = 5 * time.Second
 	// maxLooks bounds how often a call that is refused a name looks again.
@@ -90,6 +95,9 @@ func (s *Start) Run(c *doors.Call) (*api.Run, error) {
 			made = true
 		}
 		s.Submission.Name = shape.Name + ":" + s.Digest + ":" + after
+		if !retry && before != nil && arrived.Sub(time.UnixMicro(int64(before.CreatedAt))) < surelyFound {
+			s.Submission.Name = ""
+		}
 		run, err := s.start(c)
 		if client.CodeOf(err) == perdure.CodeNameTaken {
 			continue
@@ -171,7 +179,10 @@ func (s *Start) dropThread(c *doors.Call, made bool) {
 
 // CheckKind refuses a kind that there is not.
 func CheckKind(c *doors.Call, kind string) error {
-	_, err := c.API.Kind(c.Context(), kind)
+	_, err := c.KindOf(kind, func() (string, error) {
+		_, err := c.API.Kind(c.Context(), kind)
+		return kind, err
+	})
 	if client.CodeOf(err) == perdure.CodeNotFound {
 		p := api.NewProblem("model_not_found", "there is no kind "+strconv.Quote(kind)+", or you may not see it",
 			"model")

@@ -170,6 +170,10 @@ func TestDashboardIsAccessible(t *testing.T) {
 	n.insist("POST", "/api/v1/threads", "", obj{"metadata": obj{"title": "A title"}}, &thread)
 	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "user", "content": "hello"}, nil)
 	n.insist("POST", "/api/admin/tenants/acme/keys", "", obj{"name": "ada", "scopes": []string{"runs:read"}}, nil)
+	var group struct {
+		ID string `json:"group_id"`
+	}
+	n.insist("POST", "/api/v1/groups", "", obj{"run_ids": []string{asked.RunID}, "timeout": "1h"}, &group)
 	full := fullRun(n)
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("h1", "Home")
@@ -192,7 +196,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 				found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
 				return len(found) == 0
 			})
-			d.picture(strings.ReplaceAll(what, asked.RunID, "run"), f.theme, f.width)
+			d.picture(strings.NewReplacer(asked.RunID, "run", group.ID, "group").Replace(what), f.theme, f.width)
 			if !axe || f.axe == "" {
 				continue
 			}
@@ -216,8 +220,8 @@ func TestDashboardIsAccessible(t *testing.T) {
 	for _, view := range []string{"/home", "/kinds", "/kinds/deploy", "/queues/default", "/workers/deployer", "/runs",
 		"/runs/" + asked.RunID, "/runs/" + asked.RunID + "?tab=data",
 		"/runs/" + asked.RunID + "?tab=waits", "/threads", "/threads/" + thread.ThreadID, "/approvals", "/dead-letters",
-		"/start", "/workers", "/schedules", "/schedules/nightly", "/limits", "/limits/shop", "/webhooks", "/health",
-		"/watchdog", "/recovery", "/keys"} {
+		"/start", "/workers", "/schedules", "/schedules/nightly", "/limits", "/limits/shop", "/groups",
+		"/groups/" + group.ID, "/webhooks", "/health", "/watchdog", "/recovery", "/keys"} {
 		show(view)
 		look(view)
 	}

@@ -29,6 +29,7 @@ type campaign struct {
 	open  []runView
 	known []string
 	chat  string
+	group string // of the first runs
 	// parked says that the queue is paused.
 	parked bool
 
@@ -83,6 +84,11 @@ func TestDashboardTellsTheTruth(t *testing.T) {
 	n.insist("PUT", "/api/v1/schedules/nightly", "", obj{"cron": "30 2 * * *", "kind": "report"}, nil)
 	n.insist("PUT", "/api/v1/limits/narrow", "", obj{"concurrency": 2, "per_key": true}, nil)
 	c.submit()
+	var group struct {
+		ID string `json:"group_id"`
+	}
+	n.insist("POST", "/api/v1/groups", "", obj{"run_ids": c.known}, &group)
+	c.group = group.ID
 	first := openDashboard(t, n, "", "login="+n.key)
 	first.sees("h1", "Home")
 	for i := range 4 {
@@ -129,7 +135,7 @@ func (c *campaign) moves(tab *campaignTab, i int) {
 		tab.view = campaignViews[c.rand.IntN(len(campaignViews))]
 	}
 	tab.view.run = c.pick()
-	tab.goes(strings.ReplaceAll(strings.ReplaceAll(tab.view.at, "RUN", tab.view.run), "THREAD", c.chat))
+	tab.goes(strings.NewReplacer("RUN", tab.view.run, "THREAD", c.chat, "GROUP", c.group).Replace(tab.view.at))
 }
 
 // compares waits until a tab shows what the API says.
@@ -256,7 +262,7 @@ func (c *campaign) acts() {
 		return obj{"outcome": obj{"type": "fail", "defect": defect,
 			"error": obj{"code": fmt.Sprint("code_", c.rand.IntN(3)), "message": "why"}}}
 	}
-	switch c.rand.IntN(17) {
+	switch c.rand.IntN(18) {
 	case 0, 1:
 		c.submit()
 	case 2, 3:
@@ -293,6 +299,9 @@ func (c *campaign) acts() {
 			c.changes)})
 	case 15:
 		c.post("POST", "/api/v1/schedules/nightly/"+[]string{"pause", "resume", "trigger"}[c.rand.IntN(3)], obj{})
+	case 17:
+		c.post("POST", "/api/v1/groups", obj{"run_ids": []string{c.pick(), c.pick()}, "mode": "any",
+			"on_losers": []string{"continue", "cancel"}[c.rand.IntN(2)]})
 	case 16:
 		switch key := fmt.Sprint("key-", c.rand.IntN(3)); c.rand.IntN(4) {
 		case 0:

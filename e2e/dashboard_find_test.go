@@ -29,6 +29,7 @@ func TestDashboardFinds(t *testing.T) {
 		{"pages of a queue and a worker", queueAndWorker},
 		{"schedules", schedulesAreShown},
 		{"limits", limitsAreShown},
+		{"groups", groupsAreShown},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			n.t = t

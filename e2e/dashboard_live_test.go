@@ -146,7 +146,14 @@ const fastClock = `(() => { if (window.slowNow) return true;
 // quietPagesAskForNothing looks at views that read something beside the socket: they read it again when the socket
 // tells of a change, and not by a clock.
 func quietPagesAskForNothing(t *testing.T, d *dashboard) {
+	var group struct {
+		ID string `json:"group_id"`
+	}
+	d.n.insist("POST", "/api/v1/groups", "", obj{"run_ids": []string{d.n.submit(obj{"kind": "member"}).RunID}}, &group)
 	for _, x := range []struct{ view, css, text string }{
+		{"/groups", "[aria-label=Groups] .state", "Open"},
+		{"/groups/" + group.ID, "[aria-label='Runs of the group'] .state", "Queued"},
+		{"/groups/none", ".empty", "There is no such group"},
 		{"/health", ".number", "this node"}, {"/kinds", "h1", "Kinds"}, {"/threads", "h1", "Chat"},
 		{"/dead-letters", "h1", "Dead letters"}, {"/schedules", "h1", "Schedules"},
 		{"/limits", "h1", "Limits"}, {"/limits/none", ".empty", "There is no such limit"},

@@ -58,8 +58,18 @@ func pollsWhenItsSocketIsSilent(t *testing.T, n *node) {
 	d.sees("h1", "Home")
 	d.goes("#/runs")
 	d.sees(".banner", "The live connection was silent")
-	n.submit(obj{"kind": "meanwhile"})
+	r := n.submit(obj{"kind": "meanwhile"})
 	d.sees("tbody", "meanwhile")
+	// Of the runs of a group, it knows then what the group says of them.
+	var group struct {
+		ID string `json:"group_id"`
+	}
+	n.insist("POST", "/api/v1/groups", "", obj{"run_ids": []string{r.RunID}}, &group)
+	d.goes("#/groups/" + group.ID)
+	d.sees("[aria-label='Runs of the group'] .state", "not ended")
+	n.insist("POST", "/api/v1/runs/"+r.RunID+"/cancel", "", obj{}, nil)
+	d.sees("[aria-label='Runs of the group'] .state", "Cancelled")
+	d.sees(".facts .state", "Satisfied")
 }
 
 // watchesBeforeTheFirstMessage opens a view after the socket has opened, and before it has said anything: it is watched

@@ -13,7 +13,7 @@ import (
 
 // A campaignView is a view of the dashboard with what it has to show. Both sides are lists of texts.
 type campaignView struct {
-	// at is its address. RUN and THREAD stand for ids.
+	// at is its address. RUN, THREAD and GROUP stand for ids.
 	at string
 	// shown is a function of the page that gives what it shows.
 	shown string
@@ -164,6 +164,48 @@ var campaignViews = []campaignView{
 			['.state', 'b', '[data-name=Waiting]'].map(at => r.querySelector(at).textContent.trim())
 				.join(' '))]`, want: wantLimit},
 	runsView("held=true"),
+	{at: "#/groups", shown: cells("Groups", "State", "Done", "Unsuccessful"),
+		want: func(c *campaign, _ string) []string {
+			return eachAs(c.list("/api/v1/groups", "groups"), func(g obj) string {
+				return fmt.Sprintf("%s %v/%v %v", groupNames[fmt.Sprint(g["state"])], g["ended"], g["total"],
+					g["ended"].(float64)-g["completed"].(float64))
+			})
+		}},
+	{at: "#/groups/GROUP", shown: `() => [document.querySelector('.facts .state')?.textContent.trim(),
+		...[...document.querySelectorAll('.figure .big')].map(e => e.textContent),
+		...[...document.querySelectorAll('[role=tab] .n')].map(e => e.textContent),
+		...[...document.querySelectorAll('[aria-label="Runs of the group"] tbody tr')].map(r =>
+			r.querySelector('.id').title + ' ' + r.querySelector('.state').textContent.trim())]`, want: wantGroup},
+}
+
+// groupNames are the labels of states of groups.
+var groupNames = map[string]string{"open": "Open", "satisfied": "Satisfied", "timed_out": "Timed out"}
+
+// wantGroup is what the page of a group shows.
+func wantGroup(c *campaign, _ string) []string {
+	var g map[string]any
+	c.n.insist("GET", "/api/v1/groups/"+c.group, "", nil, &g)
+	ended, completed := g["ended"].(float64), g["completed"].(float64)
+	out := []string{groupNames[fmt.Sprint(g["state"])], fmt.Sprintf("%v of %v", ended, g["total"]),
+		fmt.Sprint(completed), fmt.Sprint(ended - completed)}
+	n := make(map[any]int)
+	for _, e := range g["ended_runs"].([]any) {
+		n[e.(obj)["state"]]++
+	}
+	ids := g["run_ids"].([]any)
+	for _, some := range []int{len(ids), len(ids) - len(g["ended_runs"].([]any)), n["completed"],
+		n["failed"] + n["timeout"], n["cancelled"]} {
+		out = append(out, fmt.Sprint(some))
+	}
+	for _, id := range ids {
+		var r map[string]any
+		shown := "deleted"
+		if c.n.insist("GET", fmt.Sprint("/api/v1/runs/", id), "", nil, &r) == 200 {
+			shown = label(r)
+		}
+		out = append(out, fmt.Sprint(id, " ", shown))
+	}
+	return out
 }
 
 // limitState is the label of a limit, or of a key.

@@ -50,7 +50,7 @@ func (h *groupsCall) list() error {
 			fmt.Fprintln(w, "No groups.")
 			return
 		}
-		fmt.Fprintln(w, "GROUP\tSTATE\tMODE\tENDED\tFAILED\tAGE\tDEADLINE")
+		fmt.Fprintln(w, "GROUP\tSTATE\tMODE\tENDED\tUNSUCCESSFUL\tAGE\tDEADLINE")
 		for i := range page.Groups {
 			g := &page.Groups[i]
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\n", g.GroupID, g.State, g.Mode, g.Ended, g.Total,

@@ -18,6 +18,7 @@ import { visible } from './safe.js';
 const views = [
   { path: 'home', name: 'Home', file: 'home', key: 'o', group: 'Work' },
   { path: 'runs', name: 'Runs', file: 'runs', one: 'run', key: 'r', group: 'Work' },
+  { path: 'groups', name: 'Groups', file: 'groups', one: 'group', key: 'm', group: 'Work' },
   { path: 'threads', name: 'Chat', file: 'threads', key: 'c', group: 'Work' },
   { path: 'approvals', name: 'Approvals', file: 'approvals', key: 'a', group: 'Work' },
   { path: 'dead-letters', name: 'Dead letters', file: 'deadletters', key: 'd', group: 'Work' },
@@ -39,7 +40,8 @@ const views = [
 // A drawing beside each view, in a box of 16.
 const icons = {
   home: 'M2.500 7.500L8 2.500l5.500 5M4 6.500V13h8V6.500', kinds: 'M3 3h4v4H3zM9 3h4v4H9zM3 9h4v4H3zM9 9h4v4H9z',
-  runs: 'M2 4h12M2 8h8M2 12h5', threads: 'M2.500 3h11v8h-6l-3 2.500V11h-2z', approvals: 'M3 8.500l3.200 3.200L13 4.500',
+  runs: 'M2 4h12M2 8h8M2 12h5', groups: 'M5 2.500H2.500v11H5M11 2.500h2.500v11H11M8 5h.1M8 8h.1M8 11h.1',
+  threads: 'M2.500 3h11v8h-6l-3 2.500V11h-2z', approvals: 'M3 8.500l3.200 3.200L13 4.500',
   'dead-letters': 'M2 4h12v8.500H2zM2 4.500l6 4.500 6-4.500', start: 'M8 3v10M3 8h10',
   workers: 'M2.500 3h11v4h-11zM2.500 9h11v4h-11zM5 5h.1M5 11h.1',
   webhooks: 'M6.500 9.500l3-3M7 4.500l1-1a3 3 0 0 1 4.500 4.500l-1 1M9 11.500l-1 1A3 3 0 0 1 3.500 8l1-1',

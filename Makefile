@@ -101,7 +101,7 @@ endif
 # losses, and so many seeds of the simulator that the campaign can be checked for the situations and pairs that it has
 # to reach. The packages of LASTING have tests with the mark. One is tested at a time: fleets under faults want processors.
 LONG := TestPowerLoss|TestKillsUnderLoad|TestKillDuringGroup|TestKillAroundLast
-LASTING := ./e2e ./e2e/chaos ./sdk/typescript ./sdk/python
+LASTING := ./e2e ./e2e/chaos ./internal/doors ./sdk/typescript ./sdk/python
 test-long: python3 typescript clients chromium
 	$(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p 1 -run "$$(.ci/left-out Long)" $(LASTING)
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),250) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestSeeds|TestBothStores'

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/testkit/servertest"
@@ -539,50 +537,5 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 		if s1 != 404 || s1 != s2 || a != b {
 			t.Errorf("%s %s = %d %s, of nothing %d %s", x.method, x.foreign, s1, a, s2, b)
 		}
-	}
-}
-
-// Bodies of any shape are answered, are no failure of the server, and start nothing.
-func TestBodiesOfAnyShapeStartNothing(t *testing.T) {
-	w := newWorld(t)
-	w.kinds()
-	th := w.thread()
-	rnd := rand.New(rand.NewPCG(1, 2))
-	words := []string{`null`, `1`, `-1`, `1e99`, `"x"`, `""`, `[]`, `{}`, `[1]`, `{"a":[{}]}`, `true`, `"\ud800"`,
-		`"\u0000"`,
-		`[[[[[[]]]]]]`, `{"messages":[7]}`, `{"messages":{"content":{}}}`, `{"messages":"hi"}`, `{"decisions":[{}]}`}
-	fields := []string{"input", "command", "config", "metadata", "stream_mode", "multitask_strategy", "after_seconds",
-		"checkpoint", "webhook", "limit", "offset", "before", "ids", "status", "values", "thread_id", "if_exists",
-		"supersteps", "run_ids", "graph_id", "if_not_exists"}
-	paths := []string{"/threads/" + th + "/runs", "/threads/" + th + "/runs/wait", "/threads/" + th + "/runs/stream",
-		"/runs",
-		"/runs/wait", "/runs/stream", "/runs/batch", "/runs/cancel", "/threads/search", "/assistants/search",
-		"/threads/" + th + "/history", "/threads/" + th + "/state"}
-	for i := range 1000 {
-		body := object{"assistant_id": json.RawMessage([]string{`"nobody"`, `7`, `null`, `"\u0000"`}[rnd.IntN(4)])}
-		for range rnd.IntN(5) {
-			body[fields[rnd.IntN(len(fields))]] = json.RawMessage(words[rnd.IntN(len(words))])
-		}
-		var text strings.Builder
-		text.WriteString("{")
-		for name, v := range body {
-			if text.Len() > 1 {
-				text.WriteString(",")
-			}
-			fmt.Fprintf(&text, "%q:%s", name, v)
-		}
-		text.WriteString("}")
-		sent := text.String()
-		if i%10 == 0 { // cut off
-			sent = sent[:rnd.IntN(len(sent))]
-		}
-		path := paths[rnd.IntN(len(paths))]
-		if status, answer, _ := w.do("POST", path, sent); status >= 500 || status == 429 {
-			t.Errorf("POST %s %s = %d %s", path, sent, status, answer)
-		}
-	}
-	page, err := w.Client().List(w.Ctx, client.Filter{})
-	if err != nil || len(page.Runs) != 0 {
-		t.Errorf("%d runs were started (%v)", len(page.Runs), err)
 	}
 }

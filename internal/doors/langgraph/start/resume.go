@@ -70,6 +70,9 @@ func partID(id perdure.RunID, from int64) string {
 	return shape.UUIDOf([]byte(string(id) + "#" + shape.Itoa(from)))
 }
 
+// noRun refuses an answer on a thread that has not had a run.
+const noRun = "answers nothing: the thread has no run"
+
 // newest is the active run of a thread, or else the last one.
 func newest(c *doors.Call, th *api.Thread) (*api.Run, error) {
 	if th.ActiveRun != "" {
@@ -77,7 +80,7 @@ func newest(c *doors.Call, th *api.Thread) (*api.Run, error) {
 	}
 	runs, err := threads.Runs(c, th.ThreadID, 1)
 	if err == nil && len(runs) == 0 {
-		err = shape.Unprocessable(CodeUnknownInterrupt, "command.resume", "answers nothing: the thread has no run")
+		err = shape.Unprocessable(CodeUnknownInterrupt, "command.resume", noRun)
 	}
 	if err != nil {
 		return nil, err

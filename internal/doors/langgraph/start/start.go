@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/doors"
 	"github.com/perdure/perdure/internal/doors/body"
@@ -160,7 +161,27 @@ func (d *Starter) read(c *doors.Call, in *runCreate, raw []byte) (err error) {
 	return in.read(raw)
 }
 
+// begin starts the run of a body, or resumes one.
 func (in *runCreate) begin(c *doors.Call, opts []client.CallOptions) (*runs.Part, error) {
+	sub, th, err := in.prepare(c)
+	if err != nil {
+		return nil, err
+	}
+	if in.resumes(c) {
+		return resume(c, in, th)
+	}
+	return in.start(c, sub, th, opts)
+}
+
+// resumes tells whether a body answers what the active run of its thread asks.
+func (in *runCreate) resumes(c *doors.Call) bool {
+	return c.Param("thread") != "" && in.Command != nil && len(in.Command.Resume) > 0 &&
+		string(in.Command.Resume) != "null"
+}
+
+// prepare makes the submission of a body, and finds its thread. It refuses what it can before anything is changed. The
+// thread is nil if there is none, or none yet.
+func (in *runCreate) prepare(c *doors.Call) (s perdure.Submission, th *api.Thread, err error) {
 	kind, err := c.KindOf(in.AssistantID, func() (string, error) {
 		k, err := assistants.Find(c, in.AssistantID)
 		if err != nil {
@@ -169,26 +190,40 @@ func (in *runCreate) begin(c *doors.Call, opts []client.CallOptions) (*runs.Part
 		return k.Kind, nil
 	})
 	if err != nil {
-		return nil, err
+		return s, nil, err
 	}
 	thread := c.Param("thread")
-	var id perdure.ThreadID
 	if thread != "" {
-		th, err := threads.Find(c, thread)
-		if doors.Missing(err) && in.IfNotExists == "create" {
-			th, err = c.API.CreateNamedThread(c.Context(), shape.Prefix+thread, nil)
-		}
-		if err != nil {
-			return nil, err
-		}
-		id = th.ThreadID
-		if in.Command != nil && len(in.Command.Resume) > 0 && string(in.Command.Resume) != "null" {
-			return resume(c, in, th)
+		th, err = threads.Find(c, thread)
+		creates := doors.Missing(err) && in.IfNotExists == "create"
+		switch {
+		case creates && in.resumes(c):
+			return s, nil, shape.Unprocessable(CodeUnknownInterrupt, "command.resume", noRun)
+		case err != nil && !creates:
+			return s, nil, err
+		case in.resumes(c):
+			return s, th, nil
 		}
 	}
-	sub, err := in.submission(kind, id)
-	if err != nil {
-		return nil, err
+	if s, err = in.submission(kind, perdure.ThreadID(thread)); err != nil {
+		return s, nil, err
+	}
+	checked := s
+	return s, th, checked.Validate()
+}
+
+// start starts the run of a submission, on a thread that is made if the caller asks for that.
+func (in *runCreate) start(
+	c *doors.Call, sub perdure.Submission, th *api.Thread, opts []client.CallOptions,
+) (p *runs.Part, err error) {
+	thread := c.Param("thread")
+	if thread != "" {
+		if th == nil {
+			if th, err = c.API.CreateNamedThread(c.Context(), shape.Prefix+thread, nil); err != nil {
+				return nil, err
+			}
+		}
+		sub.ThreadID = th.ThreadID
 	}
 	r, err := c.API.Start(c.Context(), sub, opts...)
 	if err != nil {
@@ -235,7 +270,7 @@ func (d *Starter) Stream(c *doors.Call) error {
 	return d.Leaving.During(c, p, in.cancels, func() error { return p.Stream(c, modes, true) })
 }
 
-// Batch starts several runs.
+// Batch starts several runs, or none if one of the bodies is refused.
 func (d *Starter) Batch(c *doors.Call) error {
 	var list []json.RawMessage
 	if _, err := c.Decode(&list); err != nil {
@@ -253,9 +288,16 @@ func (d *Starter) Batch(c *doors.Call) error {
 			return err
 		}
 	}
+	subs := make([]perdure.Submission, len(ins))
+	for i := range ins {
+		var err error
+		if subs[i], _, err = ins[i].prepare(c); err != nil {
+			return err
+		}
+	}
 	out := make([]shape.Object, len(ins))
 	for i := range ins {
-		p, err := ins[i].begin(c, c.OptionsOf(i))
+		p, err := ins[i].start(c, subs[i], nil, c.OptionsOf(i))
 		if err != nil {
 			return err
 		}

@@ -105,6 +105,11 @@ func AddToState(c *doors.Call) error {
 	if err != nil {
 		return err
 	}
+	for i := range messages { // before the first one is appended
+		if err := messages[i].Validate("values.messages." + shape.Itoa(i)); err != nil {
+			return err
+		}
+	}
 	for _, m := range messages {
 		if _, err := c.API.AppendMessage(c.Context(), th.ThreadID, m); err != nil {
 			return err

@@ -63,6 +63,9 @@ func Digest(c *doors.Call, raw []byte) string {
 
 // Run starts the run of a call, or finds the one that the call has started before.
 func (s *Start) Run(c *doors.Call) (*api.Run, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
 	if opts := c.Options(); len(opts) > 0 {
 		return s.keyed(c, opts)
 	}
@@ -102,9 +105,24 @@ func (s *Start) Run(c *doors.Call) (*api.Run, error) {
 		if client.CodeOf(err) == perdure.CodeNameTaken {
 			continue
 		}
+		if err != nil && doors.ProblemOf(err).Status < http.StatusInternalServerError {
+			s.dropThread(c, made) // the run was refused for certain
+		}
 		return run, err
 	}
 	return nil, perdure.Errorf(perdure.CodeUnavailable, "too many calls with this body at once; nothing was changed")
+}
+
+// check refuses what it can before a thread is made for the run.
+func (s *Start) check() (err error) {
+	checked := s.Submission
+	if checked.Metadata, err = metadata(&s.Echo, s.Digest, s.Ignored); err != nil {
+		return err
+	}
+	if s.NewThread {
+		checked.ThreadID = "new"
+	}
+	return checked.Validate()
 }
 
 // Retries is how often the client has repeated a call, as it says itself.

@@ -112,10 +112,21 @@ func cursor(text string) (frame.Cursor, error) {
 	return frame.Cursor{Line: n / shape.FramesPerLine, Frame: int(n % shape.FramesPerLine)}, nil
 }
 
+// exists refuses a part that a run does not have.
+func exists(c *doors.Call, run *api.Run, r shape.Ref) error {
+	if r.After == 0 {
+		return nil
+	}
+	return past(c, translate.New(run, r, &Found{Call: c, Run: r.Run, Ctx: c.Context()}))
+}
+
 // Cancel is POST /v1/responses/{id}/cancel. A response that has ended stays as it is.
 func Cancel(c *doors.Call) error {
 	r, run, err := find(c, c.Param("id"))
 	if err != nil {
+		return err
+	}
+	if err := exists(c, run, r); err != nil {
 		return err
 	}
 	if _, err := c.API.Cancel(c.Context(), r.Run, "", 0, c.Options()...); err != nil {
@@ -129,6 +140,15 @@ func Remove(c *doors.Call) error {
 	r, err := shape.ParseRef(c.Param("id"))
 	if err != nil {
 		return err
+	}
+	if r.After > 0 {
+		_, run, err := find(c, c.Param("id"))
+		if err != nil {
+			return err
+		}
+		if err := exists(c, run, r); err != nil {
+			return err
+		}
 	}
 	if err := c.API.Delete(c.Context(), r.Run, c.Options()...); err != nil {
 		return err

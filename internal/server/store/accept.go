@@ -54,11 +54,10 @@ func Examine(ctx context.Context, opt Options) (*Offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := pg.Open(pg.Options{URL: opt.URL, Table: "meta", Record: recordQuery})
+	p, err := pg.Open(pg.Options{URL: opt.URL, Tool: true, Table: "meta", Record: recordQuery})
 	if err != nil {
 		return nil, err
 	}
-	p.NameTool()
 	places, failed := p.Survey(ctx)
 	for _, err := range failed {
 		return nil, err

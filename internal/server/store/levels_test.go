@@ -117,3 +117,14 @@ func TestNodeOlderThanTheStoreSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// A command is no node from its first connection on. The end of a connection takes PostgreSQL a moment.
+func TestCommandsAreNoNodes(t *testing.T) {
+	url := pgtest.New(t)
+	for i := range 200 {
+		list, err := Connected(url)
+		if err != nil || len(list) > 0 {
+			t.Fatalf("after %d commands the nodes are %+v (error %v), want none", i, list, err)
+		}
+	}
+}

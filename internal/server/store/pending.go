@@ -68,13 +68,7 @@ func Pending(opt Options) (*Upgrade, error) {
 }
 
 // openTool opens a PostgreSQL for a command, whose connections are not those of a node.
-func openTool(url string) (*pg.Server, error) {
-	p, err := pg.Open(pg.Options{URL: url})
-	if err == nil {
-		p.NameTool()
-	}
-	return p, err
-}
+func openTool(url string) (*pg.Server, error) { return pg.Open(pg.Options{URL: url, Tool: true}) }
 
 // Connected gives the releases of the nodes that are connected to a PostgreSQL, the oldest first. It
 // reads nothing of the store.

@@ -111,9 +111,6 @@ const (
 
 // migratePostgres migrates the schema. Nodes that start at the same time do it one after the other.
 func migratePostgres(p *pg.Server, log *slog.Logger, asIs bool, migrating func(why string) bool) error {
-	if asIs {
-		p.NameTool()
-	}
 	said := time.Now()
 	s, err := p.Migrator(func() error {
 		if time.Since(said) >= slowEvery {

@@ -324,7 +324,9 @@ func openPostgres(s *Store) error {
 	if s.timelines, err = newTimelines(s); err != nil {
 		return fmt.Errorf("read the timeline that this node has seen: %w", err)
 	}
-	p, err := pg.Open(s.timelines.options(s.opt.URL))
+	opt := s.timelines.options(s.opt.URL)
+	opt.Tool = s.opt.AsIs
+	p, err := pg.Open(opt)
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,8 @@ func (p *Server) ask(ctx context.Context, conn *pgconn.PgConn, at string) (Place
 type Options struct {
 	// URL is the address, of the form postgres://….
 	URL string
+	// Tool names the connections as those of a tool, which is no node.
+	Tool bool
 	// Table is the table of Record, a query with one column and at most one row. Both are empty if a
 	// place has no record.
 	Table, Record string

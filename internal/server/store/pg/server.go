@@ -59,7 +59,11 @@ func Open(opt Options) (*Server, error) {
 			"postgres://user:password@host:5432/database")
 	}
 	theirs := cfg.RuntimeParams["application_name"]
-	cfg.RuntimeParams["application_name"] = strings.TrimSpace(nodeName + " " + theirs)
+	name := nodeName
+	if opt.Tool {
+		name = toolName
+	}
+	cfg.RuntimeParams["application_name"] = strings.TrimSpace(name + " " + theirs)
 	opt.defaults()
 	p := &Server{cfg: cfg, opt: opt, hosts: hostsOf(cfg), asking: make(chan struct{}, 1), spares: sparesOf(opt.URL)}
 	cfg.ValidateConnect = p.validate(true)
@@ -78,12 +82,6 @@ func Open(opt Options) (*Server, error) {
 // starting, it has no free connection, or it is a standby that may be promoted.
 func Unreachable(err error) bool {
 	return errors.Is(err, ErrStandby) && !errors.Is(err, ErrOther) || errors.Is(err, ErrLost) && passing(err)
-}
-
-// NameTool names later connections as those of a tool, which is no node.
-func (p *Server) NameTool() {
-	name := p.cfg.RuntimeParams["application_name"]
-	p.cfg.RuntimeParams["application_name"] = toolName + strings.TrimPrefix(name, nodeName)
 }
 
 // String gives the address without the password.

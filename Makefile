@@ -101,7 +101,7 @@ endif
 # losses, and so many seeds of the simulator that the campaign can be checked for the situations and pairs that it has
 # to reach. The packages of LASTING have tests with the mark. One is tested at a time: fleets under faults want processors.
 LONG := TestPowerLoss|TestKillsUnderLoad|TestKillDuringGroup|TestKillAroundLast
-LASTING := ./e2e ./e2e/chaos ./internal/doors ./sdk/typescript ./sdk/python
+LASTING := ./e2e ./e2e/chaos ./sdk/typescript ./sdk/python
 test-long: python3 typescript clients chromium
 	$(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p 1 -run "$$(.ci/left-out Long)" $(LASTING)
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),250) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestSeeds|TestBothStores'
@@ -283,6 +283,7 @@ campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS
 	PERDURE_DASHBOARD=$(or $(DASHBOARD),1h) PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e -run 'DashboardTellsTheTruth' -v -count=1 -timeout 24h
 	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/server/httpd -run NoWakeUp -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
+	PERDURE_TEST_FULL=1 $(GO) test ./internal/doors -run FuzzedBodies -v -count=1
 	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./sdk/relay -run TestRelay -v -count=1
 	PERDURE_TEST_FULL=1 $(GO) test ./sdk/typescript ./sdk/python -run TestKillAtEveryCommit -v -count=1
 	$(MAKE) chaos

@@ -164,7 +164,8 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			var got []string
 			for _, f := range r.Figures {
 				got = append(got, strings.TrimSpace(f.Target+" "+f.What))
-				mayBeZero := s.Name == "streams" || s.Name == "feed" || s.Name == "doors" // differences of memory and CPU
+				// differences of memory and CPU
+				mayBeZero := s.Name == "streams" || s.Name == "feed" || s.Name == "doors"
 				if f.Scenario != s.Name || f.Store != nameOf(store) || f.Latency == nil && f.Value <= 0 &&
 					!mayBeZero || f.Latency != nil && (f.Count == 0 || f.Latency.Max <= 0) {
 					t.Errorf("figure %+v has no value or no samples", f)

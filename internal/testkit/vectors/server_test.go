@@ -467,7 +467,7 @@ func (s *server) Commit(now bool) {
 
 // Reports of steps are no part of the journal.
 
-func (s *server) Heartbeat(string)                                   {}
-func (s *server) Progress(json.RawMessage)                           {}
-func (s *server) Emit(context.Context, perdure.LineType, any) error  { return nil }
+func (s *server) Heartbeat(string)                                           {}
+func (s *server) Progress(json.RawMessage)                                   {}
+func (s *server) Emit(context.Context, perdure.LineType, any) error          { return nil }
 func (s *server) Delta(context.Context, string, string, int64, string) error { return nil }

@@ -99,10 +99,11 @@ func (b *Bench) doorCalls(ctx context.Context, p *place) (f []Figure, err error)
 			i := (turn + n) % len(doorWays)
 			b.phase("%s, turn %d", doorWays[i].name, turn+1)
 			var one samples
-			if _, err := b.callDoor(working, t, i, 1, time.Duration(float64(span)*doorAlone), &one, &alone[i]); err != nil {
+			first := time.Duration(float64(span) * doorAlone)
+			if _, err := b.callDoor(working, t, i, 1, first, &one, &alone[i]); err != nil {
 				return nil, err
 			}
-			rate, err := b.callDoor(working, t, i, atOnce, time.Duration(float64(span)*(1-doorAlone)), &many[i])
+			rate, err := b.callDoor(working, t, i, atOnce, span-first, &many[i])
 			if err != nil {
 				return nil, err
 			}

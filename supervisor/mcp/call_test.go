@@ -295,10 +295,13 @@ func (w *world) decide(t *testing.T, kind perdure.DecisionKind) {
 
 func TestHTTP(t *testing.T) {
 	t.Parallel()
-	w := start(t, func(s *mcp.Server) {
-		*s = mcp.Server{Name: "test", URL: httpServer(t, filepath.Join(t.TempDir(), "notes")), Allow: []string{"*"},
-			Headers: map[string]string{"Authorization": "Bearer hush"}, Timeout: 2 * time.Second}
-	})
+	within := func(d time.Duration) *world {
+		return start(t, func(s *mcp.Server) {
+			*s = mcp.Server{Name: "test", URL: httpServer(t, filepath.Join(t.TempDir(), "notes")), Allow: []string{"*"},
+				Headers: map[string]string{"Authorization": "Bearer hush"}, Timeout: d}
+		})
+	}
+	w, short := within(time.Minute), within(5*time.Second)
 	for _, c := range []struct {
 		tool string
 		in   any
@@ -314,6 +317,9 @@ func TestHTTP(t *testing.T) {
 		{"hang", args{}, "mcp_timeout"},
 		{"echo", args{"text": "at last"}, "echo at last"},
 	} {
+		if c.tool == "hang" {
+			w = short
+		}
 		if got := outcome(w.call(t, c.tool, c.in)); !strings.Contains(got, c.want) {
 			t.Errorf("call of %s ended with %.300q, want %q", c.tool, got, c.want)
 		}

@@ -50,6 +50,7 @@ var pageParts = []struct {
 	{"peers", []string{"peers-1", "peers-2"}},
 	{"runs", []string{"runs", "alarms"}},
 	{"limits", []string{"limits", "schedules", "schedules-postgres"}},
+	{"doors", []string{"doors"}},
 	{"streams", []string{"streams"}},
 	{"feed", []string{"feed"}},
 	{"agents", []string{"agents", "children", "conversation"}},

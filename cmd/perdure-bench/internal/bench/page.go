@@ -48,7 +48,7 @@ var pageParts = []struct {
 }{
 	{"goals", nil}, // from all records
 	{"peers", []string{"peers-1", "peers-2"}},
-	{"runs", []string{"runs", "alarms"}},
+	{"runs", []string{"runs", "alarms", "wake"}},
 	{"limits", []string{"limits", "schedules", "schedules-postgres"}},
 	{"doors", []string{"doors"}},
 	{"streams", []string{"streams"}},

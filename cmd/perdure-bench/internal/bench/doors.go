@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/wire/timer"
 	"github.com/perdure/perdure/worker"
 )
@@ -70,26 +69,14 @@ func measureDoors(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, 
 }
 
 func (b *Bench) doorCalls(ctx context.Context, p *place) (f []Figure, err error) {
-	t, err := openServer(ctx, p, "node")
+	a, err := p.agents(ctx, targetHTTP, func(w *worker.Worker) {
+		worker.Handle(w, kind, func(context.Context, any) (map[string]int, error) { return map[string]int{"n": 1}, nil })
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, t.close()) }()
-	c := client.New(t.url, t.key, client.Options{})
-	defer c.Close()
-	w := worker.New(c, worker.Options{Slots: taskSlots})
-	worker.Handle(w, kind, func(context.Context, any) (map[string]int, error) { return map[string]int{"n": 1}, nil })
-	working, stop := context.WithCancelCause(ctx)
-	gone := make(chan error, 1)
-	go func() {
-		err := w.Run(working)
-		if working.Err() == nil {
-			stop(err)
-		}
-		gone <- err
-	}()
-	defer func() { stop(nil); err = errors.Join(err, <-gone) }()
-
+	defer func() { err = errors.Join(err, a.close()) }()
+	t := a.server.(*httpTarget)
 	turns, atOnce := max(1, int(b.Duration/doorTurn)), min(b.Callers, agentsAtOnce)
 	span := b.Duration / time.Duration(turns*len(doorWays))
 	rates, medians := make([][]float64, len(doorWays)), make([][]float64, len(doorWays))
@@ -100,10 +87,10 @@ func (b *Bench) doorCalls(ctx context.Context, p *place) (f []Figure, err error)
 			b.phase("%s, turn %d", doorWays[i].name, turn+1)
 			var one samples
 			first := time.Duration(float64(span) * doorAlone)
-			if _, err := b.callDoor(working, t, i, 1, first, &one, &alone[i]); err != nil {
+			if _, err := b.callDoor(a.ctx, t, i, 1, first, &one, &alone[i]); err != nil {
 				return nil, err
 			}
-			rate, err := b.callDoor(working, t, i, atOnce, span-first, &many[i])
+			rate, err := b.callDoor(a.ctx, t, i, atOnce, span-first, &many[i])
 			if err != nil {
 				return nil, err
 			}

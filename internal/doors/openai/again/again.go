@@ -70,7 +70,8 @@ func (s *Start) Run(c *doors.Call) (*api.Run, error) {
 		return s.keyed(c, opts)
 	}
 	arrived := time.Now()
-	retry, made := Retries(c) > 0, false
+	retry, made, uses := Retries(c) > 0, false, false
+	defer func() { s.dropThread(c, made && !uses) }()
 	s.Echo.Call = "0:" + rand.Text()
 	if retry {
 		s.Echo.Call = "1:" + rand.Text()
@@ -87,7 +88,6 @@ func (s *Start) Run(c *doors.Call) (*api.Run, error) {
 			found := retry && arrived.Sub(began) < retriesWithin ||
 				!retry && retryMade(before) && arrived.Sub(began) < overtaken
 			if found {
-				s.dropThread(c, made)
 				return c.API.Get(c.Context(), before.RunID)
 			}
 		}
@@ -105,9 +105,7 @@ func (s *Start) Run(c *doors.Call) (*api.Run, error) {
 		if client.CodeOf(err) == perdure.CodeNameTaken {
 			continue
 		}
-		if err != nil && doors.ProblemOf(err).Status < http.StatusInternalServerError {
-			s.dropThread(c, made) // the run was refused for certain
-		}
+		uses = err == nil || doors.ProblemOf(err).Status >= http.StatusInternalServerError // or it is not known
 		return run, err
 	}
 	return nil, perdure.Errorf(perdure.CodeUnavailable, "too many calls with this body at once; nothing was changed")

@@ -70,7 +70,9 @@ func measureDoors(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, 
 
 func (b *Bench) doorCalls(ctx context.Context, p *place) (f []Figure, err error) {
 	a, err := p.agents(ctx, targetHTTP, func(w *worker.Worker) {
-		worker.Handle(w, kind, func(context.Context, any) (map[string]int, error) { return map[string]int{"n": 1}, nil })
+		worker.Handle(w, kind, func(context.Context, any) (map[string]int, error) {
+			return map[string]int{"n": 1}, nil
+		})
 	})
 	if err != nil {
 		return nil, err
